@@ -26,6 +26,8 @@ pub enum Cell {
     How(How, Measure),
     /// Counts by log2 bucket.
     Histogram(Vec<f64>),
+    /// A figure as another report prints it, and its value.
+    Printed(String, f64),
 }
 
 impl Cell {
@@ -78,7 +80,8 @@ impl Cell {
             | Self::Seconds(value, _)
             | Self::Duration(value)
             | Self::Bytes(value)
-            | Self::Percent(value, _) => Some(value),
+            | Self::Percent(value, _)
+            | Self::Printed(_, value) => Some(value),
             Self::Absent | Self::Text(_) | Self::SqlId(_) | Self::How(..) | Self::Histogram(_) => None,
         }
     }
@@ -87,7 +90,7 @@ impl Cell {
     pub fn print(&self) -> String {
         match self {
             Self::Absent => String::new(),
-            Self::Text(text) => text.clone(),
+            Self::Text(text) | Self::Printed(text, _) => text.clone(),
             Self::SqlId(query_id) => sql_id::format(*query_id),
             Self::Count(count) => grouped(*count, 0),
             Self::Decimal(value, digits) | Self::Percent(value, digits) => grouped(*value, *digits),

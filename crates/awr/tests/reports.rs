@@ -161,7 +161,7 @@ fn every_section_has_a_table_or_says_what_is_missing() {
     for report in reports() {
         let mut ids = BTreeSet::new();
         for section in &report.sections {
-            assert!(ids.insert(section.id), "{} twice", section.id);
+            assert!(ids.insert(section.id.clone()), "{} twice", section.id);
             let has_content = section.blocks.iter().any(|block| match block {
                 Block::Table(table) => {
                     !table.rows.is_empty() && table.rows.iter().all(|row| row.len() == table.columns.len())

@@ -43,6 +43,11 @@ impl Timestamp {
         self.0 - earlier.0
     }
 
+    /// Seconds since 1970-01-01 00:00:00 UTC.
+    pub fn seconds(self) -> f64 {
+        self.0 as f64 / MICROS_PER_SECOND as f64
+    }
+
     /// The clock time `HH:MM:SS`, UTC.
     pub fn clock(self) -> String {
         let seconds = self.0.div_euclid(MICROS_PER_SECOND).rem_euclid(SECONDS_PER_DAY);

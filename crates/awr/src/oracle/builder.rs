@@ -11,6 +11,9 @@ const TABLES_MAX: usize = 50_000;
 const SECTIONS_MAX: usize = 50_000;
 const COLUMNS_MAX: usize = 1_000;
 const WARNINGS_MAX: usize = 1_000;
+/// Bounds the rows and the stored cells: 500 MB. No report has a hundredth.
+const ROWS_MAX: usize = 24_000_000;
+const CELLS_MAX: usize = 24_000_000;
 /// Bounds a heading; longer texts are notes.
 pub const HEADING_MAX: usize = 160;
 /// Bounds the cells that stand for the rest of a cell that covers several columns or rows.
@@ -34,7 +37,7 @@ pub struct Builder {
     row_open: bool,
     /// The open table has no column names: it gets a column for each further cell.
     grows: bool,
-    /// The limit of tables was reached.
+    /// A limit was reached, and the warning about it is given.
     full: bool,
     repeated: u32,
     /// Bytes that wrapped cells copied.
@@ -166,13 +169,25 @@ impl Builder {
         self.grows = false;
     }
 
+    /// Sets the unit of a column of the open table.
+    pub fn set_unit(&mut self, column: usize, unit: value::Unit) {
+        let Some(table) = self.data.tables.last().filter(|_| self.table_open) else { return };
+        if column < table.columns as usize {
+            self.data.columns[table.first_column as usize + column].unit = unit;
+        }
+    }
+
     pub fn end_table(&mut self) {
         self.table_open = false;
         self.row_open = false;
     }
 
     pub fn row(&mut self, line: u32) {
-        self.row_open = self.table_open;
+        let is_full = self.data.rows.len() >= ROWS_MAX || self.data.cells.len() >= CELLS_MAX;
+        if is_full && !std::mem::replace(&mut self.full, true) {
+            self.warn(line, format!("the file has more than {ROWS_MAX} rows or cells; the rest is counted, not kept"));
+        }
+        self.row_open = self.table_open && !is_full;
         if !self.row_open {
             return;
         }

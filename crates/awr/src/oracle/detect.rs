@@ -7,6 +7,9 @@ use std::fmt;
 /// Bytes of the beginning that are searched first. Heads with style sheets take some kilobytes.
 const HEAD_BYTES: usize = 256 * 1024;
 
+/// Lines of the head of our own reports.
+const OWN_HEAD_LINES: usize = 40;
+
 /// Why a file is not read. The text is one line that says what the file seems to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -21,6 +24,8 @@ pub enum Refusal {
     OtherReport(&'static str),
     /// Another text, with its first line.
     NoReport(String),
+    /// JSON that is no report of ours, with the reason.
+    NoJsonReport(String),
     /// Larger than the model can address.
     TooLarge,
 }
@@ -44,6 +49,9 @@ impl fmt::Display for Refusal {
                 write!(f, "the file is {what}; only AWR and Statspack reports are read")
             }
             Self::NoReport(line) => write!(f, "not a report: the file is a text that begins with \"{line}\""),
+            Self::NoJsonReport(reason) => {
+                write!(f, "not a report: the file is JSON, but no report or document of \"cellar awr\": {reason}")
+            }
             Self::TooLarge => f.write_str("the file is larger than 2 GB"),
         }
     }
@@ -154,9 +162,17 @@ pub fn detect(text: &str) -> Result<Detected, Refusal> {
     let is_html = has_tables || (begins.starts_with('<') && find(head, "<html", 0).is_some());
     let form = if is_html { Form::Html } else { Form::Text };
     let detected = |kind| Ok(Detected { form, kind, headless: false });
+    if super::own::is_json(text) {
+        return Ok(Detected { form: Form::Json, kind: Kind::Cellar, headless: false });
+    }
     if let Some(at) = find(head, "name=\"generator\" content=\"cellar awr", 0).or_else(|| find(head, "cellar awr ", 0))
         && at < 1000
     {
+        return detected(Kind::Cellar);
+    }
+    // The head of our own text reports names the release of Cellar beside the host.
+    let is_own_host = |line: &str| line.starts_with("Host Name") && line.trim_end().ends_with(" Cellar");
+    if form == Form::Text && text.lines().take(OWN_HEAD_LINES).any(is_own_host) {
         return detected(Kind::Cellar);
     }
     let mut from = 0;

@@ -216,10 +216,10 @@ pub fn report(report: &Report) -> report::Report {
     }
 }
 
-fn head(report: &Report) -> Section {
+pub(super) fn head(report: &Report) -> Section {
     let header = &report.header;
     let mut table =
-        Table::new(&["<File", "<DB Name", "<Release", "<Begin", "<End", "Elapsed (min)", "DB Time (min)", "CPUs"]);
+        Table::new(&["<File", "<DB Name", "<Release", "Begin", "End", "Elapsed (min)", "DB Time (min)", "CPUs"]);
     let minutes = |us: Measure| Cell::decimal(us.map(|us| us / 60e6), 2);
     table.push(vec![
         Cell::text(&report.name),
@@ -239,7 +239,7 @@ fn head(report: &Report) -> Section {
 }
 
 /// Which statistics of the efficiency figures a text report does not identify.
-fn not_computable(report: &Report) -> Option<Section> {
+pub(super) fn not_computable(report: &Report) -> Option<Section> {
     let mut section = Section::new("not-computable", Group::SmartScan, "Figures That Are Not Computable");
     for name in EFFICIENCY {
         if let Lookup::Ambiguous(printed, others) = report.statistic(name) {
@@ -258,7 +258,10 @@ fn not_computable(report: &Report) -> Option<Section> {
 /// The first tables of sections of the report, as printed.
 fn copied(report: &Report, id: &'static str, heading: &str, group: Group, rows: usize) -> Vec<Section> {
     let mut all = Vec::new();
-    for section in sections_of(report, heading).filter(|section| section.tables().len() > 0) {
+    let sections = sections_of(report, heading).filter(|section| section.tables().len() > 0);
+    for (index, section) in sections.enumerate() {
+        // Each section of a page has its own anchor.
+        let id = if index == 0 { id.to_owned() } else { format!("{id}-{}", index + 1) };
         let mut copy = Section::new(id, group, section.heading());
         for table in section.tables() {
             let columns = table.columns().map(|column| Column {

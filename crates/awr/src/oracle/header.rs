@@ -44,7 +44,8 @@ fn text(known: &mut String, table: Table<'_>, row: Row<'_>, names: &[&str]) {
 }
 
 fn integer(table: Table<'_>, row: Row<'_>, names: &[&str]) -> Option<u64> {
-    row.text(table.column(names)?).replace([',', ' '], "").parse().ok()
+    let is_separator = |c: char| c.is_whitespace() || matches!(c, ',' | '.' | '\'' | '\u{2019}');
+    row.text(table.column(names)?).replace(is_separator, "").parse().ok()
 }
 
 fn yes(table: Table<'_>, row: Row<'_>, name: &str) -> Option<bool> {

@@ -3,7 +3,11 @@
 //! The catalogue does not decide what is read: tables of other headings are read alike, and listed as uncatalogued.
 
 /// Headings that begin a family of sections.
-const FAMILIES: [&str; 36] = [
+const FAMILIES: [&str; 40] = [
+    "Host CPU",
+    "Wait Events",
+    "WORKLOAD REPOSITORY",
+    "Segment Statistics",
     "SQL ordered by",
     "Segments by",
     "Top ",
@@ -42,12 +46,7 @@ const FAMILIES: [&str; 36] = [
     "Multi-Valued Parameters",
 ];
 
-const HEADINGS: [&str; 140] = [
-    "WORKLOAD REPOSITORY report for",
-    "WORKLOAD REPOSITORY PDB report",
-    "WORKLOAD REPOSITORY PDB report (root snapshots)",
-    "WORKLOAD REPOSITORY REPORT (RAC)",
-    "WORKLOAD REPOSITORY SQL Report",
+const HEADINGS: [&str; 131] = [
     "STATSPACK report for",
     "Report Summary",
     "Main Report",
@@ -61,7 +60,6 @@ const HEADINGS: [&str; 140] = [
     "Instance Efficiency Percentages",
     "Instance Efficiency Indicators",
     "Wait Classes by Total Wait Time",
-    "Host CPU",
     "Instance CPU",
     "IO Profile",
     "IO Profile (Global)",
@@ -81,8 +79,6 @@ const HEADINGS: [&str; 140] = [
     "OS Statistics",
     "OS Statistics - detail",
     "OS Statistics By Instance",
-    "Wait Events Statistics",
-    "Wait Events",
     "Service Statistics",
     "Service Wait Class Stats",
     "Services Statistics",
@@ -125,7 +121,6 @@ const HEADINGS: [&str; 140] = [
     "Mutex Sleep",
     "Parent Latch Statistics",
     "Child Latch Statistics",
-    "Segment Statistics",
     "Dictionary Cache Statistics",
     "Dictionary Cache Stats",
     "Dictionary Cache Stats (RAC)",

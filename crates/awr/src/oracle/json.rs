@@ -97,10 +97,6 @@ fn section(section: Section<'_>) -> Value {
 
 /// The report as one JSON object, on one line. Sections are converted one by one, so that memory stays small.
 pub fn json(report: &Report) -> String {
-    let form = match report.form {
-        super::model::Form::Html => "html",
-        super::model::Form::Text => "text",
-    };
     let warnings: Vec<Value> =
         report.warnings.iter().map(|warning| json!({ "line": warning.line, "text": warning.text })).collect();
     let unplaced: Vec<Value> =
@@ -109,7 +105,7 @@ pub fn json(report: &Report) -> String {
         "schema": SCHEMA,
         "version": SCHEMA_VERSION,
         "name": report.name,
-        "form": form,
+        "form": report.form.name(),
         "kind": report.kind.name(),
         "encoding": report.encoding,
         "bytes": report.bytes,

@@ -79,7 +79,7 @@ pub struct EventRow {
 /// The longest name of a column of a text report, which is the width to which names are cut.
 fn cut_width(report: &Report, table: Table<'_>) -> usize {
     match report.form {
-        Form::Html => usize::MAX,
+        Form::Html | Form::Json => usize::MAX,
         Form::Text => table.rows().map(|row| row.text(0).chars().count()).max().unwrap_or(0),
     }
 }
@@ -229,7 +229,7 @@ impl Report {
         events: &'a [EventRow],
         name: &str,
     ) -> Option<Result<&'a EventRow, (String, Vec<&'static str>)>> {
-        if self.form == Form::Html {
+        if self.form != Form::Text {
             return None;
         }
         let width = events.iter().map(|event| event.name.chars().count()).max()?;

@@ -1,7 +1,7 @@
 //! Replaces names of hosts, names of users and SQL text in reports. The same name gets the same replacement in all reports of
 //! a run. Names of files are not replaced.
 
-use super::model::{Report, Span};
+use super::model::{Kind, Report, Span};
 use std::collections::BTreeMap;
 
 /// Columns that contain names of users.
@@ -16,7 +16,7 @@ const USER_COLUMNS: [&str; 9] = [
     "Parsing Schema Name",
     "Object Owner",
 ];
-const SQL_COLUMNS: [&str; 3] = ["SQL Text", "SQL Module", "Statement"];
+const SQL_COLUMNS: [&str; 5] = ["SQL Text", "SQL Module", "Statement", "Plan", "Waiting SQL Text"];
 const HOST_COLUMNS: [&str; 6] = ["Host Name", "Host", "Machine", "Client ID", "Cell Name", "IP Address"];
 /// The name of a host in values of parameters: `(ADDRESS=(PROTOCOL=TCP)(HOST=node1)(PORT=1521))`.
 const HOST_KEY: &str = "HOST";
@@ -75,6 +75,9 @@ impl Masking {
             hosts.retain(|(host, _)| host.len() >= HOST_LENGTH_MIN);
         }
         self.cells(report, &hosts);
+        // The findings of our own reports quote statements.
+        let is_own = report.kind == Kind::Cellar;
+        let quotes = ["ADDM", "PROBLEM", "SYMPTOM", "INFORMATION", "active sessions", "SQL Summary", "Full SQL Text"];
         let data = &mut report.data;
         for section in 0..data.sections.len() {
             let heading = data.text(data.sections[section].heading).to_owned();
@@ -82,7 +85,10 @@ impl Masking {
             for note in data.sections[section].first_note as usize..notes {
                 let text = data.text(data.notes[note]).to_owned();
                 let has_sql = self.sql
-                    && (heading.starts_with("ADDM") || text.len() > NOTE_LENGTH || text.contains("SQL statement with"));
+                    && (heading.starts_with("ADDM")
+                        || (is_own && quotes.iter().any(|quote| heading.contains(quote)))
+                        || text.len() > NOTE_LENGTH
+                        || text.contains("SQL statement with"));
                 if has_sql {
                     data.notes[note] = append(&mut data.text, "(masked)");
                 } else if let Some(text) = without_hosts(&text, &hosts) {

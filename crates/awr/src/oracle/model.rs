@@ -28,6 +28,19 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub enum Form {
     Html,
     Text,
+    /// Our own reports only.
+    Json,
+}
+
+impl Form {
+    /// The form in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Html => "html",
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
 }
 
 /// What a report is about.

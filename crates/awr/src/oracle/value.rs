@@ -1,6 +1,10 @@
 //! Values as reports print them: `1,234.5`, `12.3K`, `564.00us`, `.5`, `1.E+03`, `27,9` where the comma is the decimal separator.
+//! Groups of three digits may also be separated by apostrophes, by blanks that do not break, and by ordinary blanks where the comma
+//! is the decimal separator.
 //!
 //! A blank, a text, `N/A` and an overflow (`#####`) have no value; a blank is not 0.
+
+use std::borrow::Cow;
 
 /// The unit that a name states, in parentheses or as a percent sign.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -167,6 +171,43 @@ fn digits(text: &str, decimal_comma: bool) -> Option<(f64, f64)> {
     Some((number * scale, 10f64.powi(exponent - fraction)))
 }
 
+/// Separators of groups of digits besides point and comma: no-break space, thin spaces, apostrophes.
+const GROUP_SEPARATORS: [&str; 5] = ["\u{a0}", "\u{202f}", "\u{2009}", "'", "\u{2019}"];
+
+/// Length of a separator of groups at an offset: a digit before it, exactly three digits behind it. 0 for other texts.
+fn group_separator(text: &str, at: usize, with_blanks: bool) -> usize {
+    let bytes = text.as_bytes();
+    if at == 0 || !bytes[at - 1].is_ascii_digit() {
+        return 0;
+    }
+    let length = match bytes[at] {
+        b' ' if with_blanks => 1,
+        b' ' => 0,
+        _ => GROUP_SEPARATORS.iter().find(|known| text[at..].starts_with(**known)).map_or(0, |known| known.len()),
+    };
+    let digits = bytes[at + length..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if digits == 3 { length } else { 0 }
+}
+
+/// The text without separators of groups besides point and comma.
+fn ungrouped(text: &str, with_blanks: bool) -> Cow<'_, str> {
+    let is_separator = |byte: &u8| *byte == b'\'' || *byte >= 0x80 || (*byte == b' ' && with_blanks);
+    if !text.as_bytes().iter().any(is_separator) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = 0;
+    for (at, _) in text.char_indices().skip(1) {
+        let length = group_separator(text, at, with_blanks);
+        if length > 0 {
+            out.push_str(&text[rest..at]);
+            rest = at + length;
+        }
+    }
+    out.push_str(&text[rest..]);
+    Cow::Owned(out)
+}
+
 /// The value of a cell. `unit` is the unit of its column or row, which a unit in the cell overrides.
 pub fn parse(text: &str, unit: Unit, decimal_comma: bool) -> Option<Value> {
     let text = text.trim();
@@ -174,6 +215,7 @@ pub fn parse(text: &str, unit: Unit, decimal_comma: bool) -> Option<Value> {
     if !(first.is_ascii_digit() || matches!(first, b'.' | b',' | b'-' | b'+')) {
         return None;
     }
+    let text = &*ungrouped(text, decimal_comma);
     // Everything up to the suffix; an exponent belongs to the number, an E alone does not.
     let is_number = |(index, byte): (usize, u8)| match byte {
         b'0'..=b'9' | b'.' | b',' | b'-' | b'+' => true,
@@ -216,6 +258,7 @@ pub fn parse(text: &str, unit: Unit, decimal_comma: bool) -> Option<Value> {
 
 /// Whether a text can only be a number with a decimal comma (Some(true)), or only one with a decimal point (Some(false)).
 pub fn decimal_comma(text: &str) -> Option<bool> {
+    let text = ungrouped(text.trim(), true);
     let text = text.trim_matches(|c: char| c.is_ascii_alphabetic() || c == '%' || c == ' ');
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b',' | b'-')) {
         return None;
@@ -261,6 +304,20 @@ mod tests {
         }
         assert_eq!(parse("1.234,5", Unit::None, true).map(|value| value.number), Some(1234.5));
         assert_eq!(parse(",5", Unit::None, true).map(|value| value.number), Some(0.5));
+        let locales = [
+            ("1 234,5", true, Some(1234.5)),
+            ("12 345 678,9", true, Some(12_345_678.9)),
+            ("1\u{a0}234,5", true, Some(1234.5)),
+            ("1\u{202f}234\u{202f}567", false, Some(1_234_567.0)),
+            ("1'234.5", false, Some(1234.5)),
+            ("1 234,5ms", true, Some(1_234_500.0)),
+            ("1 234", false, None),
+            ("2 10-Jul-14 04:00:45", true, None),
+            ("1 23", true, None),
+        ];
+        for (text, comma, number) in locales {
+            assert_eq!(parse(text, Unit::None, comma).map(|value| value.number), number, "{text}");
+        }
         for text in
             ["", "N/A", "#####", "DB CPU", "6ajkhukk78nsr", "10-Jul-14 04:00:45", "1.2.3.4", "-", ".", "11.2.0.4.0"]
         {
@@ -298,6 +355,10 @@ mod tests {
             ("1.234", None),
             ("1,234,567", None),
             ("12", None),
+            ("1 234,5", Some(true)),
+            ("1\u{a0}234,56", Some(true)),
+            ("1'234.5", Some(false)),
+            ("1 234", None),
         ];
         for (text, comma) in cases {
             assert_eq!(decimal_comma(text), comma, "{text}");

@@ -1,10 +1,13 @@
 //! Charts as inline SVG. Colours are variables of the page's style sheet, so that light and dark pages share the picture.
 
+mod lines;
+
 use super::escape::escape;
 use crate::figures::histogram;
 use crate::figures::time::CLASSES;
 use crate::sections::{Bar, Chart, Column};
 use crate::table::grouped;
+pub use lines::standalone;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -27,6 +30,7 @@ pub fn svg(chart: &Chart) -> String {
         Chart::Bars { .. } => String::new(),
         Chart::Columns { title, series, slots } => column_chart(title, series, slots),
         Chart::Histogram { title, buckets } => histogram_chart(title, buckets),
+        Chart::Lines { title, unit, series } => lines::chart(title, unit, series),
     }
 }
 
@@ -66,7 +70,8 @@ fn grid(greatest: f64) -> String {
     for step in 0..=lines {
         let value = greatest * f64::from(step) / f64::from(lines);
         let y = TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - f64::from(step) / f64::from(lines));
-        let digits = usize::from(greatest < 20.0) + usize::from(greatest < 2.0);
+        // As many digits as distinguish the lines.
+        let digits = [20.0, 2.0, 0.2, 0.02].iter().filter(|bound| greatest < **bound).count();
         let _ = write!(
             out,
             "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/><text class=\"axis\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",

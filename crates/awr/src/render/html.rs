@@ -1,7 +1,7 @@
 //! HTML: one file without references to other files. Every text from the document is escaped.
 
-use super::charts;
 use super::escape::escape;
+use super::{COLOURS, charts};
 use crate::findings::Finding;
 use crate::report::Report;
 use crate::sections::{Block, Group, Section};
@@ -21,7 +21,7 @@ pub fn html(report: &Report) -> String {
     let title = escape(&report.title);
     let _ = write!(
         out,
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"generator\" content=\"cellar awr\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"generator\" content=\"cellar awr\">\n<title>{title}</title>\n<style>\n{COLOURS}{STYLE}</style>\n</head>\n<body>\n"
     );
     write_contents(&mut out, report);
     out.push_str("<main>\n");
@@ -105,12 +105,17 @@ fn write_section(out: &mut String, section: &Section, texts: &BTreeSet<i64>) {
 fn write_table(out: &mut String, table: &Table, section: &Section, texts: &BTreeSet<i64>) {
     let labelled = if table.layout == Layout::Labelled { " labelled" } else { "" };
     let summary = escape(if table.title.is_empty() { &section.title } else { &table.title });
-    let _ = write!(out, "<div class=\"scroll\"><table class=\"tdiff{labelled}\" summary=\"{summary}\">\n<thead><tr>");
-    for column in &table.columns {
-        let class = if column.align == Align::Right { " class=\"num\"" } else { "" };
-        let _ = write!(out, "<th scope=\"col\"{class}>{}</th>", escape(&column.name));
+    let _ = writeln!(out, "<div class=\"scroll\"><table class=\"tdiff{labelled}\" summary=\"{summary}\">");
+    // Tables of labels and values that were read from another report have no names.
+    if table.columns.iter().any(|column| !column.name.is_empty()) {
+        out.push_str("<thead><tr>");
+        for column in &table.columns {
+            let class = if column.align == Align::Right { " class=\"num\"" } else { "" };
+            let _ = write!(out, "<th scope=\"col\"{class}>{}</th>", escape(&column.name));
+        }
+        out.push_str("</tr></thead>\n");
     }
-    out.push_str("</tr></thead>\n<tbody>\n");
+    out.push_str("<tbody>\n");
     for row in &table.rows {
         out.push_str("<tr>");
         for (cell, column) in row.iter().zip(&table.columns) {
@@ -121,7 +126,7 @@ fn write_table(out: &mut String, table: &Table, section: &Section, texts: &BTree
             };
             // Rounded and scaled figures sort by their exact values.
             let value = match cell {
-                Cell::Duration(value) | Cell::Bytes(value) => format!(" data-v=\"{value}\""),
+                Cell::Duration(value) | Cell::Bytes(value) | Cell::Printed(_, value) => format!(" data-v=\"{value}\""),
                 _ => String::new(),
             };
             let content = match cell {

@@ -3,7 +3,7 @@
 use crate::findings::Finding;
 use crate::report::Report;
 use crate::sections::{Block, Section};
-use crate::table::Table;
+use crate::table::{Cell, Table};
 use serde_json::{Value, json};
 
 /// Version of the JSON form.
@@ -45,11 +45,16 @@ fn section(section: &Section) -> Value {
 }
 
 fn table(table: &Table) -> Value {
-    let columns = table.columns.iter().enumerate().map(|(index, column)| {
-        let unit = table.rows.iter().map(|row| row[index].unit()).find(|unit| !unit.is_empty()).unwrap_or("");
-        json!({ "name": column.name, "unit": unit })
-    });
-    let rows = table.rows.iter().map(|row| row.iter().map(crate::table::Cell::json).collect::<Value>());
+    let unit =
+        |index: usize| table.rows.iter().map(|row| row[index].unit()).find(|unit| !unit.is_empty()).unwrap_or("");
+    let units: Vec<&str> = (0..table.columns.len()).map(unit).collect();
+    let columns = table.columns.iter().zip(&units).map(|(column, unit)| json!({ "name": column.name, "unit": unit }));
+    // A cell of another unit than the column's first figure states its unit.
+    let cell = |(cell, unit): (&Cell, &&str)| match cell.unit() {
+        own if own.is_empty() || own == *unit => cell.json(),
+        own => json!({ "value": cell.json(), "unit": own }),
+    };
+    let rows = table.rows.iter().map(|row| row.iter().zip(&units).map(cell).collect::<Value>());
     json!({ "title": table.title, "columns": columns.collect::<Value>(), "rows": rows.collect::<Value>() })
 }
 

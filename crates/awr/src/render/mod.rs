@@ -6,11 +6,15 @@ mod html;
 mod json;
 mod text;
 
+pub use charts::standalone as svg;
 pub use html::html;
 pub use json::json;
 pub use text::{WIDTH, table, text};
 
 use crate::report::Report;
+
+/// Colours as variables of a style sheet, for light and dark pages and pictures.
+const COLOURS: &str = include_str!("colours.css");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {

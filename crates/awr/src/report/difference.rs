@@ -260,7 +260,8 @@ fn compare(comparison: &Comparison, section: &Section, one: &Table, two: &Table)
         }
         table.push(row);
     }
-    Section::new(section.id, section.group, section.title.clone()).table_or(table, "Neither period has figures.")
+    Section::new(section.id.clone(), section.group, section.title.clone())
+        .table_or(table, "Neither period has figures.")
 }
 
 /// Settings whose end values differ.

@@ -16,6 +16,7 @@ pub use statement::statement;
 use crate::document::Document;
 use crate::findings::Findings;
 use crate::sections::{Block, Section};
+use std::borrow::Cow;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -26,6 +27,10 @@ pub enum Kind {
     History,
     /// One statement over time.
     Statement,
+    /// One figure over several reports.
+    Trend,
+    /// What a workload would gain from a cell.
+    Advice,
 }
 
 impl Kind {
@@ -37,6 +42,8 @@ impl Kind {
             Self::Difference => "difference",
             Self::History => "ash",
             Self::Statement => "sql",
+            Self::Trend => "trend",
+            Self::Advice => "advice",
         }
     }
 }
@@ -74,11 +81,12 @@ fn snapshots(document: &Document) -> String {
 
 /// Removes evidence that names a section which the report lacks, so that no reference leads nowhere.
 fn check_references(report: &mut Report) {
-    let ids: Vec<&'static str> = report.sections.iter().map(|section| section.id).collect();
+    let ids: Vec<Cow<'static, str>> = report.sections.iter().map(|section| section.id.clone()).collect();
+    let is_known = |id: &str| ids.iter().any(|known| known == id);
     for section in &mut report.sections {
         for block in &mut section.blocks {
             if let Block::Finding(finding) = block {
-                finding.evidence.iter_mut().filter(|evidence| !ids.contains(&evidence.section)).for_each(|evidence| {
+                finding.evidence.iter_mut().filter(|evidence| !is_known(evidence.section)).for_each(|evidence| {
                     evidence.section = "";
                 });
             }

@@ -2,6 +2,7 @@
 
 use crate::findings::Finding;
 use crate::table::Table;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// A heading of the contents list.
@@ -18,6 +19,8 @@ pub enum Group {
     Vacuum,
     Sessions,
     History,
+    /// Sections of a report that was read, which belong to no other group.
+    Further,
     Settings,
 }
 
@@ -35,6 +38,7 @@ impl Group {
             Self::Vacuum => "Vacuum Statistics",
             Self::Sessions => "Session and Lock Statistics",
             Self::History => "Active Session History (ASH) Report",
+            Self::Further => "Further Sections",
             Self::Settings => "Settings and Sources",
         }
     }
@@ -43,7 +47,7 @@ impl Group {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Section {
     /// Stable identifier: anchor in HTML, key in JSON.
-    pub id: &'static str,
+    pub id: Cow<'static, str>,
     pub group: Group,
     pub title: String,
     pub notes: Vec<String>,
@@ -70,6 +74,26 @@ pub enum Chart {
     Columns { title: String, series: Vec<String>, slots: Vec<(String, Vec<Column>)> },
     /// Counts by log2 bucket of microseconds.
     Histogram { title: String, buckets: Vec<f64> },
+    /// Values over time, a line for each series.
+    Lines { title: String, unit: String, series: Vec<Line> },
+}
+
+/// A series of a chart of lines. Points are in order of time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    pub name: String,
+    pub points: Vec<LinePoint>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinePoint {
+    /// Seconds, or the number of the point if times are unknown.
+    pub at: f64,
+    /// The time as text.
+    pub label: String,
+    pub value: f64,
+    /// What the point shows.
+    pub description: String,
 }
 
 /// A time in a chart of columns.
@@ -92,8 +116,8 @@ pub struct Bar {
 }
 
 impl Section {
-    pub fn new(id: &'static str, group: Group, title: impl Into<String>) -> Self {
-        Self { id, group, title: title.into(), notes: Vec::new(), blocks: Vec::new() }
+    pub fn new(id: impl Into<Cow<'static, str>>, group: Group, title: impl Into<String>) -> Self {
+        Self { id: id.into(), group, title: title.into(), notes: Vec::new(), blocks: Vec::new() }
     }
 
     pub fn note(mut self, note: impl Into<String>) -> Self {

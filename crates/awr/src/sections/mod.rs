@@ -24,7 +24,7 @@ mod vacuum;
 mod waits;
 mod wal;
 
-pub use blocks::{Bar, Block, Chart, Column, Group, Section};
+pub use blocks::{Bar, Block, Chart, Column, Group, Line, LinePoint, Section};
 pub use history::sections as history;
 pub use statement::sections as statement;
 pub use summary::{PREFERRED_ROWS, findings};

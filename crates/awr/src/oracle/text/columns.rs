@@ -66,24 +66,49 @@ impl Layout {
 
     /// The cells of a line below a ruler. None if a text crosses the columns.
     pub fn cells<'a>(&self, line: &'a str, ruler: usize) -> Option<Vec<&'a str>> {
+        self.fits(line, ruler).then(|| self.split(line, ruler).collect())
+    }
+
+    /// Whether no text of a line crosses the columns of a ruler.
+    pub fn fits(&self, line: &str, ruler: usize) -> bool {
         let columns = &self.rulers[ruler];
-        let mut cells = Vec::with_capacity(columns.len() + 1);
         let mut offsets = Offsets::new(line);
         let mut end = 0;
         for (index, column) in columns.iter().enumerate() {
             let start = offsets.at(column.0);
-            let gap = &line[end..start];
-            match index {
-                0 if self.labelled => cells.push(gap.trim()),
-                _ if !gap.trim().is_empty() => return None,
-                _ => {}
+            // Labels stand before the first column.
+            let is_label = index == 0 && self.labelled;
+            if !is_label && !is_blank(&line[end..start]) {
+                return false;
             }
-            // The last column takes the rest of the line.
-            end = if index + 1 == columns.len() { line.len() } else { offsets.at(column.1) };
-            cells.push(line[start..end].trim());
+            if start >= line.len() {
+                break;
+            }
+            end = offsets.at(column.1);
         }
-        Some(cells)
+        true
     }
+
+    /// The cells of a line that fits the columns.
+    pub fn split<'a>(&self, line: &'a str, ruler: usize) -> impl Iterator<Item = &'a str> {
+        let columns = &self.rulers[ruler];
+        let mut offsets = Offsets::new(line);
+        let label = self.labelled.then(|| {
+            let start = Offsets::new(line).at(columns[0].0);
+            line[..start].trim()
+        });
+        let cells = columns.iter().enumerate().map(move |(index, column)| {
+            let start = offsets.at(column.0);
+            // The last column takes the rest of the line.
+            let end = if index + 1 == columns.len() { line.len() } else { offsets.at(column.1) };
+            line[start..end].trim()
+        });
+        label.into_iter().chain(cells)
+    }
+}
+
+fn is_blank(text: &str) -> bool {
+    text.is_empty() || text.trim().is_empty()
 }
 
 fn joined(words: &[&str]) -> String {

@@ -66,7 +66,9 @@ impl<'a> Lines<'a> {
         let rest = &self.text.as_bytes()[self.at..];
         let head = &rest[..rest.len().min(16)];
         // A page's head may stand before the line.
-        head.contains(&b'~') || head.windows(PAGE_HEAD.len()).any(|bytes| bytes == PAGE_HEAD.as_bytes())
+        head.contains(&b'~')
+            || (head.contains(&PAGE_HEAD.as_bytes()[0])
+                && head.windows(PAGE_HEAD.len()).any(|bytes| bytes == PAGE_HEAD.as_bytes()))
     }
 }
 
@@ -227,7 +229,11 @@ pub fn heading(line: &str) -> Option<&str> {
     }
     let marks = ["DB/Inst:", " DB:", " Inst:", " Instance:", " Database:"];
     let at = marks.iter().find_map(|mark| line.find(mark))?;
-    let (heading, subject) = line.split_at(at);
+    let (mut heading, subject) = line.split_at(at);
+    // Reports that compare periods name both: `Top Timed Events   First DB/Inst: … ,  Second DB/Inst: …`.
+    if subject.contains(" Second ") {
+        heading = heading.trim_end().strip_suffix(" First").unwrap_or(heading);
+    }
     let is_cut = || {
         let names = subject.strip_prefix("DB/Inst: ").filter(|_| line.chars().count() + 2 >= LINE);
         let names = names.map(|names| names.split_whitespace().collect::<Vec<_>>());
@@ -291,6 +297,8 @@ mod tests {
             Some("Time Model Statistics")
         );
         assert_eq!(heading("select DB: from x"), None);
+        let both = "Top Timed Events   First DB/Inst: A/a Snaps: 91-92 (…),  Second DB/Inst: B/b Snaps: 88-89 (…)";
+        assert_eq!(heading(both), Some("Top Timed Events"));
         let cut = "Instance Activity Stats                          DB/Inst: RACDBNAME/racdbname1  Sna";
         assert_eq!(heading(cut), Some("Instance Activity Stats"));
     }

@@ -10,6 +10,7 @@ mod columns;
 mod line;
 
 use super::builder::{Builder, Names};
+use super::model::Kind;
 use super::value;
 use columns::Layout;
 pub use line::without_page_heads;
@@ -18,8 +19,10 @@ use line::{Lines, heading, is_terminator, pairs, phrases, ruler, slice, tildes};
 /// Lines that are looked at to find the ruler below a header.
 const AHEAD: usize = 8;
 const PENDING_MAX: usize = 12;
-/// Characters of a line of SQL text. A shorter line ended with a blank, which reports cut off.
+/// Characters of a line of SQL text in AWR reports, and of a piece of SQL text in Statspack reports. A shorter line ended with a
+/// blank, which reports cut off.
 const SQL_LINE: usize = 80;
+const SQL_PIECE: usize = 64;
 /// Bounds the text that wrapped lines add to a cell.
 const WRAPPED_MAX: usize = 64 * 1024;
 
@@ -43,7 +46,9 @@ struct Open {
     partial_line: u32,
     /// Lines of that row, of a table with several rulers.
     lines: usize,
-    /// Characters of the last line of each cell of the last row.
+    /// Columns whose cells continue on the next line.
+    is_wrapped: Vec<bool>,
+    /// Characters of the last line of each cell of the last row, if cells continue.
     lengths: Vec<usize>,
     /// The next line is the text of the last row.
     in_text: bool,
@@ -64,6 +69,7 @@ impl Open {
             partial: Vec::new(),
             partial_line: 0,
             lines: 0,
+            is_wrapped: Vec::new(),
             lengths: Vec::new(),
             in_text: false,
             text_is_full: false,
@@ -78,9 +84,9 @@ struct Reader {
     builder: Builder,
     /// Lines that may be the header of a table.
     pending: Vec<String>,
-    open: Option<Open>,
+    open: Option<Box<Open>>,
     /// The table that continues if the same ruler follows.
-    held: Option<Open>,
+    held: Option<Box<Open>>,
     /// The section has a heading above tildes: blank lines end its tables.
     is_underlined: bool,
     is_terminated: bool,
@@ -88,12 +94,30 @@ struct Reader {
     has_ended: bool,
     /// Long cells continue on the next line. AWR reports cut them.
     wraps: bool,
+    /// Characters of a line of SQL text that continues without a blank.
+    sql_line: usize,
+    /// The report is of Cellar.
+    is_own: bool,
+    /// The lines are findings of our own report.
+    in_findings: bool,
 }
 
-/// Reads a report. The builder contains what the file contains, also if the file is cut off. `wraps`: the report continues
-/// long cells on the next line.
-pub fn read(input: &str, wraps: bool) -> Builder {
-    let mut reader = Reader { builder: Builder::new(input.len()), is_terminated: true, wraps, ..Reader::default() };
+/// Reads a report. The builder contains what the file contains, also if the file is cut off.
+pub fn read(input: &str, kind: Kind) -> Builder {
+    let mut reader = Reader {
+        builder: Builder::new(input.len()),
+        is_terminated: true,
+        // Oracle cuts the cells of AWR reports.
+        wraps: matches!(kind, Kind::Statspack | Kind::Cellar),
+        sql_line: match kind {
+            Kind::Statspack => SQL_PIECE,
+            // Our own reports are wrapped at words.
+            Kind::Cellar => usize::MAX,
+            _ => SQL_LINE,
+        },
+        is_own: kind == Kind::Cellar,
+        ..Reader::default()
+    };
     let mut lines = Lines::new(input);
     while let Some(line) = lines.next() {
         reader.line(&line, lines.number, &lines);
@@ -133,13 +157,20 @@ impl Reader {
             return;
         }
         let is_note = line.trim_start().starts_with("->");
+        let is_indented = line.starts_with("    ");
         if !is_note
+            && !is_indented
             && rest.may_be_tildes()
             && rest.clone().next().is_some_and(|next| tildes(&next).is_some_and(|range| range.0 < 4))
         {
             self.close();
             self.pending.push(line.to_owned());
             return;
+        }
+        if self.is_own && (self.in_findings || is_finding(line)) {
+            self.in_findings = true;
+            self.close();
+            return self.builder.note(line);
         }
         if let Some(columns) = ruler(line)
             && self.ruler(line, columns, rest)
@@ -206,6 +237,7 @@ impl Reader {
             return;
         }
         self.close();
+        self.in_findings = false;
         self.is_terminated = false;
         self.is_underlined = false;
         self.builder.section(heading, "", number);
@@ -221,13 +253,17 @@ impl Reader {
         // Notes may stand between heading and tildes.
         let note = std::mem::take(&mut self.note);
         self.close();
+        self.in_findings = false;
         self.is_terminated = false;
         self.is_underlined = true;
         let parts = phrases(&above, 2);
         let length = above.chars().count();
         let whole = range.1 >= length || parts.len() < 2;
         let end = if whole { length } else { parts[0].1 };
-        self.builder.section(slice(&above, (0, end)), "", number.saturating_sub(1));
+        // Reports that compare periods lack the heading above the first tildes.
+        if !above.trim().is_empty() {
+            self.builder.section(slice(&above, (0, end)), "", number.saturating_sub(1));
+        }
         self.builder.note(&note);
         let behind = slice(&above, (end, length));
         if behind.trim_start().starts_with('(') {
@@ -301,7 +337,8 @@ impl Reader {
             (_, Some(id)) => Rows::SqlBelow { id, is_sql_id: false },
             _ => Rows::Lines,
         };
-        self.open = Some(Open::new(layout, rows));
+        let is_wrapped: Vec<bool> = layout.names.iter().map(|(_, name)| self.wraps || name.ends_with("Text")).collect();
+        self.open = Some(Box::new(Open { is_wrapped, ..Open::new(layout, rows) }));
         true
     }
 
@@ -311,7 +348,8 @@ impl Reader {
         if self.is_underlined && has_value && self.pending.is_empty() && ruler_ahead(rest.clone()).is_none() {
             let layout = Layout { rulers: Vec::new(), labelled: false, names: Vec::new() };
             self.builder.table("", "", number, &[]);
-            self.open = Some(Open { is_declared: true, is_pairs: true, ..Open::new(layout, Rows::Lines) });
+            let open = Open { is_declared: true, is_pairs: true, ..Open::new(layout, Rows::Lines) };
+            self.open = Some(Box::new(open));
             return self.data(line, number);
         }
         if self.pending.len() >= PENDING_MAX || line.contains("No data exists for this section") {
@@ -482,7 +520,9 @@ impl Reader {
                 self.builder.continue_cell(module, name.trim(), "");
             } else {
                 let separator = if open.text_is_full { "" } else { " " };
-                open.text_is_full = line.chars().count() >= SQL_LINE;
+                open.text_is_full = line.chars().count() >= self.sql_line;
+                // Our own reports indent texts.
+                let line = if self.is_own { line.trim_start() } else { line };
                 self.builder.continue_cell(text, line, separator);
             }
             open.text_begins = false;
@@ -493,38 +533,44 @@ impl Reader {
     }
 
     fn plain(&mut self, open: &mut Open, line: &str, number: u32) {
-        let Some(cells) = open.layout.cells(line, 0) else {
+        if !open.layout.fits(line, 0) {
             if open.is_declared {
                 return self.builder.stray(line, number);
             }
             open.rows = Rows::LabelAbove;
             open.layout.names.insert(0, (String::new(), "Name".to_owned()));
             return self.label_above(open, line, number);
-        };
-        let mut filled = cells.iter().enumerate().filter(|(_, cell)| !cell.is_empty());
-        let wraps = |column: usize| self.wraps || open.layout.names[column].1.ends_with("Text");
-        if let (Some((column, text)), None) = (filled.next(), filled.next())
-            && cells.len() > 1
-            && open.is_declared
-            && wraps(column)
-        {
-            // A wrapped cell: the line before is full, or has no space for the next word.
-            let (start, end) = open.layout.rulers[0][column];
-            let before = open.lengths.get(column).copied().unwrap_or(0);
-            let word = text.split(' ').next().unwrap_or("").chars().count();
-            let is_full = before >= end - start;
-            let continues = before > 0 && (is_full || before + word >= end - start);
-            if continues && self.builder.last_cell(column).len() < WRAPPED_MAX {
-                open.lengths[column] = text.chars().count();
-                return self.builder.continue_cell(column, text, if is_full { "" } else { " " });
-            }
         }
-        if (0..cells.len()).any(wraps) {
+        if open.is_wrapped.contains(&true) {
+            if open.is_declared && self.continued(open, line) {
+                return;
+            }
             open.lengths.clear();
-            open.lengths.extend(cells.iter().map(|cell| cell.chars().count()));
+            open.lengths.extend(open.layout.split(line, 0).map(|cell| cell.chars().count()));
         }
         self.declare(open, number, &[]);
-        self.add_row(cells, number);
+        self.add_row(open.layout.split(line, 0), number);
+    }
+
+    /// Appends the line to a cell of the last row if the line is the rest of a wrapped cell.
+    fn continued(&mut self, open: &mut Open, line: &str) -> bool {
+        let mut filled = open.layout.split(line, 0).enumerate().filter(|(_, cell)| !cell.is_empty());
+        let (Some((column, text)), None) = (filled.next(), filled.next()) else { return false };
+        if open.layout.rulers[0].len() < 2 || !open.is_wrapped[column] {
+            return false;
+        }
+        // The line before is full, or has no space for the next word.
+        let (start, end) = open.layout.rulers[0][column];
+        let before = open.lengths.get(column).copied().unwrap_or(0);
+        let word = text.split(' ').next().unwrap_or("").chars().count();
+        let is_full = before >= end - start;
+        let continues = before > 0 && (is_full || before + word >= end - start);
+        if !continues || self.builder.last_cell(column).len() >= WRAPPED_MAX {
+            return false;
+        }
+        self.builder.continue_cell(column, text, if is_full { "" } else { " " });
+        open.lengths[column] = text.chars().count();
+        true
     }
 
     fn finish(mut self, line: u32) -> Builder {
@@ -535,6 +581,12 @@ impl Reader {
         }
         self.builder
     }
+}
+
+/// Whether a line of our own report begins a finding: `PROBLEM [lock-waits]: …`.
+fn is_finding(line: &str) -> bool {
+    let kind = line.split_once(" [").map_or("", |(kind, _)| kind);
+    matches!(kind, "PROBLEM" | "SYMPTOM" | "INFORMATION")
 }
 
 /// The name in a line below a row of a report about a container database: `   PDB: PDB1`.
@@ -554,6 +606,7 @@ fn ruler_ahead(rest: Lines<'_>) -> Option<Vec<line::Range>> {
         if line.trim().is_empty()
             || is_terminator(&line)
             || heading(&line).is_some()
+            || tildes(&line).is_some()
             || line.trim_start().starts_with("->")
         {
             return None;
