@@ -52,6 +52,8 @@ enum AwrCommand {
     Findings(oracle::FindingsArguments),
     RacStats(oracle::RacStatsArguments),
     Trend(oracle::TrendArguments),
+    Html(oracle::HtmlArguments),
+    Advise(oracle::AdviseArguments),
 }
 
 #[derive(clap::Args)]
@@ -132,6 +134,8 @@ struct DiffArguments {
     /// The periods are files with documents
     #[arg(long, conflicts_with = "dsn")]
     from_json: bool,
+    #[command(flatten)]
+    mask: oracle::Mask,
     /// The first period
     first: String,
     /// The second period
@@ -348,6 +352,8 @@ pub fn run(arguments: &AwrArguments) -> ExitCode {
         AwrCommand::Findings(arguments) => ("findings", oracle::findings(arguments)),
         AwrCommand::RacStats(arguments) => ("rac-stats", oracle::rac_stats(arguments)),
         AwrCommand::Trend(arguments) => ("trend", oracle::trend(arguments)),
+        AwrCommand::Html(arguments) => ("html", oracle::html(arguments)),
+        AwrCommand::Advise(arguments) => ("advise", oracle::advise(arguments)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -377,9 +383,8 @@ fn report(arguments: &ReportArguments) -> Result<(), Failure> {
 fn diff(arguments: &DiffArguments) -> Result<(), Failure> {
     // Files of Oracle's reports, unless the arguments choose periods of a repository.
     if !arguments.from_json && arguments.connection.dsn.is_none() {
-        let reports = (oracle::one_document(&arguments.first)?, oracle::one_document(&arguments.second)?);
-        match reports {
-            (Some(first), Some(second)) => {
+        match oracle::compared([&arguments.first, &arguments.second], &arguments.mask)? {
+            [Some(first), Some(second)] => {
                 return match arguments.output.format.as_deref() {
                     Some("document") => {
                         Err(Failure::usage("the comparison of Oracle's reports has no form \"document\""))
@@ -387,13 +392,17 @@ fn diff(arguments: &DiffArguments) -> Result<(), Failure> {
                     _ => write(&arguments.output, "", || Ok(report::difference(&first, &second))),
                 };
             }
-            (None, None) => {}
+            [None, None] => {}
             _ => {
                 return Err(Failure::usage(
                     "both periods must be files of Oracle's reports, or periods of the repository",
                 ));
             }
         }
+    }
+    if !arguments.mask.is_empty() {
+        return Err(Failure::usage("--mask applies to the comparison of files of reports")
+            .hint("\"cellar awr export --mask\" masks AWR snapshots."));
     }
     let periods = [&arguments.first, &arguments.second];
     let json = match arguments.from_json {

@@ -1,12 +1,12 @@
-//! `cellar awr findings`, `rac-stats` and `trend`, and the documents of reports that `diff` compares.
+//! `cellar awr findings`, `rac-stats`, `trend` and `advise`, and the documents of reports that `diff` compares.
 
-use super::Files;
+use super::{Files, Mask};
 use crate::awr::{source::Failure, to_stdout};
 use cellar_awr::document::Document;
-use cellar_awr::oracle::trend::{Point, point, sortable};
-use cellar_awr::oracle::{csv, findings as rules, rac_stats as script};
+use cellar_awr::oracle::mask::Masking;
+use cellar_awr::oracle::trend::{self, Point, point, sortable};
+use cellar_awr::oracle::{advice, csv, findings as rules, rac_stats as script};
 use cellar_awr::render::{self, Format};
-use cellar_awr::table::{Cell, Table};
 use clap::builder::PossibleValuesParser;
 use serde_json::json;
 use std::path::Path;
@@ -65,6 +65,8 @@ pub fn rac_stats(arguments: &RacStatsArguments) -> Result<(), Failure> {
     })
 }
 
+const TREND_FORMATS: [&str; 5] = ["text", "csv", "json", "svg", "html"];
+
 /// Follow a statistic, an event, a time of the time model or a statement over Oracle's reports, in order of time
 #[derive(clap::Args)]
 pub struct TrendArguments {
@@ -73,8 +75,8 @@ pub struct TrendArguments {
     /// Name of the statistic or event, as reports print it, or SQL_ID of the statement
     #[arg(long, value_name = "NAME")]
     stat: String,
-    /// Form of the output: text, csv or json
-    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = PossibleValuesParser::new(["text", "csv", "json"]))]
+    /// Form of the output: text, csv, json, svg (chart) or html (chart and table)
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = PossibleValuesParser::new(TREND_FORMATS))]
     format: String,
     /// Short for --format json
     #[arg(long, conflicts_with = "format")]
@@ -97,36 +99,24 @@ pub fn trend(arguments: &TrendArguments) -> Result<(), Failure> {
     match if arguments.json { "json" } else { arguments.format.as_str() } {
         "json" => to_stdout(&format!("{}\n", json!(points.iter().map(object).collect::<Vec<_>>())))?,
         "csv" => to_stdout(&comma_separated(&points))?,
-        _ => to_stdout(&render::table(&table(&points)))?,
+        "html" => to_stdout(&render::html(&trend::report(&points, &arguments.stat)))?,
+        "svg" => {
+            let charts = trend::charts(&points, &arguments.stat);
+            if charts.is_empty() {
+                return Err(Failure::error(format!("no report contains a figure of \"{}\"", arguments.stat)));
+            }
+            to_stdout(&render::svg(&charts))?;
+        }
+        _ => to_stdout(&render::table(&trend::table(&points)))?,
     }
     read
-}
-
-fn table(points: &[Point]) -> Table {
-    let is_time =
-        |point: &Point| point.average_us.is_some() || point.source.is_some_and(|source| source.name() == "time model");
-    let columns = ["<End", "End Snap", "Elapsed (min)", "Total", "per Second", "Count", "Average", "<File"];
-    Table::new(&columns)
-        .with_rows(points.iter().map(|point| {
-            vec![
-                Cell::text(&point.end),
-                Cell::integer(point.end_snap.and_then(|id| i64::try_from(id).ok())),
-                Cell::decimal(point.elapsed_us.map(|us| us / 60e6), 2),
-                if is_time(point) { Cell::duration(point.total) } else { Cell::count(point.total) },
-                if is_time(point) { Cell::duration(point.per_second) } else { Cell::decimal(point.per_second, 2) },
-                Cell::count(point.count),
-                Cell::duration(point.average_us),
-                Cell::text(&point.file),
-            ]
-        }))
-        .without_empty_columns()
 }
 
 fn comma_separated(points: &[Point]) -> String {
     let mut out = String::new();
     csv::record(
         &mut out,
-        ["end", "end_snap", "elapsed_us", "total", "per_second", "count", "average_us", "source", "file"],
+        ["end", "end_snap", "elapsed_us", "total", "per_second", "count", "average_us", "source", "database", "file"],
     );
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     for point in points {
@@ -139,6 +129,7 @@ fn comma_separated(points: &[Point]) -> String {
             number(point.count),
             number(point.average_us),
             point.source.map_or("", |source| source.name()).to_owned(),
+            point.subject.clone(),
             point.file.clone(),
         ];
         csv::record(&mut out, fields.iter().map(String::as_str));
@@ -149,6 +140,7 @@ fn comma_separated(points: &[Point]) -> String {
 fn object(point: &Point) -> serde_json::Value {
     json!({
         "file": point.file,
+        "database": point.subject,
         "end": sortable(&point.end),
         "end_snap": point.end_snap,
         "elapsed_us": point.elapsed_us,
@@ -161,8 +153,37 @@ fn object(point: &Point) -> serde_json::Value {
     })
 }
 
-/// The document of a file that contains an Oracle report; None if the file does not exist or contains JSON.
-pub fn one_document(file: &str) -> Result<Option<Document>, Failure> {
+/// Print what workloads would gain from a cell, as far as their reports show it
+///
+/// Reads AWR and Statspack reports of Oracle, and reports of `cellar awr report` as text, HTML, JSON or document. Each claim is a range,
+/// with the figures of the report that it is computed from and its assumptions.
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct AdviseArguments {
+    #[command(flatten)]
+    files: Files,
+    /// Form of the output: text, html or json
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = PossibleValuesParser::new(["text", "html", "json"]))]
+    format: String,
+    /// Short for --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+pub fn advise(arguments: &AdviseArguments) -> Result<(), Failure> {
+    let name = if arguments.json { "json" } else { &arguments.format };
+    let format = Format::parse(name).unwrap_or(Format::Text);
+    arguments.files.for_each("advise", &mut |report| to_stdout(&render::render(&advice::report(&report), format)))
+}
+
+/// The documents of two files that contain reports, masked alike; each None if the file does not exist or contains JSON.
+pub fn compared(files: [&str; 2], mask: &Mask) -> Result<[Option<Document>; 2], Failure> {
+    let mut masking = mask.masking();
+    let [first, second] = files;
+    Ok([one_document(first, &mut masking)?, one_document(second, &mut masking)?])
+}
+
+fn one_document(file: &str, masking: &mut Masking) -> Result<Option<Document>, Failure> {
     if !Path::new(file).is_file() {
         return Ok(None);
     }
@@ -173,7 +194,8 @@ pub fn one_document(file: &str) -> Result<Option<Document>, Failure> {
             return Ok(());
         }
         let report = super::report_of(&input, false);
-        let report = report.map_err(|refusal| Failure::error(format!("\"{}\": {refusal}", input.name)))?;
+        let mut report = report.map_err(|refusal| Failure::error(format!("\"{}\": {refusal}", input.name)))?;
+        masking.apply(&mut report);
         if let Some(damage) = &input.damage {
             eprintln!("cellar awr diff: \"{}\": {damage}", input.name);
         }

@@ -1,14 +1,43 @@
-//! `cellar awr read`, `findings`, `rac-stats`, `trend`, and `diff` of files: commands that read Oracle's reports.
+//! `cellar awr read`, `findings`, `rac-stats`, `trend`, `html`, `advise`, and `diff` of files: commands that read reports of Oracle,
+//! and our own.
 
 mod analyze;
+mod columnar;
 mod inputs;
+mod page;
 mod read;
 
 use crate::awr::source::Failure;
-pub use analyze::{FindingsArguments, RacStatsArguments, TrendArguments, findings, one_document, rac_stats, trend};
+pub use analyze::{AdviseArguments, FindingsArguments, RacStatsArguments, TrendArguments};
+pub use analyze::{advise, compared, findings, rac_stats, trend};
+use cellar_awr::oracle::mask::Masking;
 use cellar_awr::oracle::{self, model::Report, model::Warning};
+use clap::builder::PossibleValuesParser;
+pub use page::{HtmlArguments, html};
 pub use read::{ReadArguments, read};
 use std::path::PathBuf;
+
+/// Values of --mask.
+const MASKS: [&str; 3] = ["hosts", "users", "sql"];
+
+/// What is replaced in reports
+#[derive(clap::Args)]
+pub struct Mask {
+    /// Replace names of hosts, names of users, SQL text; the same name gets the same replacement in all reports of the command
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = PossibleValuesParser::new(MASKS))]
+    mask: Vec<String>,
+}
+
+impl Mask {
+    pub fn is_empty(&self) -> bool {
+        self.mask.is_empty()
+    }
+
+    fn masking(&self) -> Masking {
+        let [hosts, users, sql] = MASKS.map(|what| self.mask.iter().any(|known| known == what));
+        Masking::new(hosts, users, sql)
+    }
+}
 
 /// Reports to read.
 #[derive(clap::Args)]
@@ -16,6 +45,8 @@ pub struct Files {
     /// AWR or Statspack reports, as text or HTML, also .gz and .zip; folders; - for standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
+    #[command(flatten)]
+    mask: Mask,
 }
 
 /// The report in a file, or one line that says why there is none. `all`: also a report that is not about one interval.
@@ -25,7 +56,7 @@ fn report_of(input: &inputs::Input, all: bool) -> Result<Report, String> {
         None => refusal.to_string(),
     })?;
     if let Some(what) = report.kind.without_figures().filter(|_| !all) {
-        return Err(format!("the report is {what}, which only \"cellar awr read\" reads"));
+        return Err(format!("the report is {what}, which only \"cellar awr read\" and \"html\" read"));
     }
     if let Some(damage) = &input.damage {
         report.warnings.insert(0, Warning { line: 1, text: damage.clone() });
@@ -38,6 +69,7 @@ impl Files {
     /// that the command line names is no report, or if there is no report at all.
     pub fn for_each(&self, command: &str, each: &mut dyn FnMut(Report) -> Result<(), Failure>) -> Result<(), Failure> {
         let (mut count, mut refused) = (0, 0);
+        let mut masking = self.mask.masking();
         // The last failure: the result, if it is the only thing that happened.
         let mut failure: Option<Failure> = None;
         let refuse = |refusal: Failure, failure: &mut Option<Failure>| {
@@ -48,7 +80,7 @@ impl Files {
         inputs::for_each(&self.files, &mut |input| {
             let (name, is_named, report) = match input {
                 Ok(input) => {
-                    let report = report_of(&input, command == "read");
+                    let report = report_of(&input, matches!(command, "read" | "html"));
                     // The output of these commands has no place for warnings.
                     if let Some(damage) = input.damage.filter(|_| matches!(command, "rac-stats" | "trend")) {
                         eprintln!("cellar awr {command}: \"{}\": {damage}", input.name);
@@ -62,8 +94,9 @@ impl Files {
                 }
             };
             match report {
-                Ok(report) => {
+                Ok(mut report) => {
                     count += 1;
+                    masking.apply(&mut report);
                     each(report)
                 }
                 Err(refusal) => {

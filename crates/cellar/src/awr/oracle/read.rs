@@ -1,15 +1,16 @@
-//! `cellar awr read`: the model of reports, as a summary, JSON or CSV.
+//! `cellar awr read`: the model of reports, as a summary, JSON, CSV or Parquet.
 
 use super::Files;
+use super::columnar::ParquetFiles;
 use crate::awr::{source::Failure, to_stdout};
-use cellar_awr::oracle::mask::Masking;
 use cellar_awr::oracle::model::{Form, Report};
 use cellar_awr::oracle::{csv, json};
 use cellar_awr::table::duration;
-use clap::builder::PossibleValuesParser;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+
+const OTHER_FORMS: [&str; 2] = ["json", "csv"];
 
 /// Read Oracle's AWR and Statspack reports without losing a cell
 ///
@@ -27,22 +28,32 @@ pub struct ReadArguments {
     /// Write each table to a CSV file in a folder, one subfolder for each report
     #[arg(long, value_name = "FOLDER")]
     csv: Option<PathBuf>,
-    /// Replace names of hosts, names of users, SQL text; the same name gets the same replacement in all reports of the command
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = PossibleValuesParser::new(["hosts", "users", "sql"]))]
-    mask: Vec<String>,
+    /// Write all reports to reports.parquet and all cells to cells.parquet in a folder
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = OTHER_FORMS)]
+    parquet: Option<PathBuf>,
 }
 
 pub fn read(arguments: &ReadArguments) -> Result<(), Failure> {
     let mut folders = BTreeMap::new();
-    let masked = |what: &str| arguments.mask.iter().any(|known| known == what);
-    let mut masking = Masking::new(masked("hosts"), masked("users"), masked("sql"));
-    arguments.files.for_each("read", &mut |mut report| {
-        masking.apply(&mut report);
-        match &arguments.csv {
-            Some(folder) => write_csv(folder, &report, &mut folders),
-            None if arguments.json => to_stdout(&json::json(&report)).and_then(|()| to_stdout("\n")),
-            None => to_stdout(&summary(&report)),
-        }
+    let mut parquet = arguments.parquet.as_deref().map(ParquetFiles::create).transpose()?;
+    let read = read_all(arguments, &mut folders, &mut parquet);
+    // The files contain the reports that were read.
+    if let Some(files) = parquet {
+        to_stdout(&files.finish()?)?;
+    }
+    read
+}
+
+fn read_all(
+    arguments: &ReadArguments,
+    folders: &mut BTreeMap<String, usize>,
+    parquet: &mut Option<ParquetFiles>,
+) -> Result<(), Failure> {
+    arguments.files.for_each("read", &mut |report| match (&arguments.csv, parquet.as_mut()) {
+        (_, Some(files)) => files.add(&report),
+        (Some(folder), _) => write_csv(folder, &report, folders),
+        _ if arguments.json => to_stdout(&json::json(&report)).and_then(|()| to_stdout("\n")),
+        _ => to_stdout(&summary(&report)),
     })
 }
 
@@ -74,7 +85,11 @@ fn write_csv(folder: &Path, report: &Report, folders: &mut BTreeMap<String, usiz
 fn summary(report: &Report) -> String {
     let header = &report.header;
     let mut out = String::new();
-    let form = if report.form == Form::Html { "HTML" } else { "text" };
+    let form = match report.form {
+        Form::Html => "HTML",
+        Form::Text => "text",
+        Form::Json => "JSON",
+    };
     let mut line = |label: &str, text: String| {
         let _ = writeln!(out, "{label:>12}  {text}");
     };

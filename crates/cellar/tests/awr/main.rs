@@ -2,7 +2,8 @@
 
 #![recursion_limit = "512"]
 
-#[path = "../../awr/tests/support/mod.rs"]
+mod files_of_reports;
+#[path = "../../../awr/tests/support/mod.rs"]
 mod support;
 
 use std::io::{Cursor, Write};
@@ -82,7 +83,7 @@ fn two_saved_documents_are_compared_and_several_are_reported_together() {
 }
 
 /// An hour of an instance, as Oracle prints it.
-const ORACLE: &[u8] = include_bytes!("../../awr/tests/oracle_support/instance.txt");
+const ORACLE: &[u8] = include_bytes!("../../../awr/tests/oracle_support/instance.txt");
 
 fn compressed(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
