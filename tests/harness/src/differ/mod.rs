@@ -264,7 +264,7 @@ fn run_table(
         table.compress(&mut sessions.prepare, rng)?;
     }
     // VACUUM waits up to five seconds for the lock that it needs to truncate a table, while the open sessions hold theirs.
-    if number % 10 != 0 {
+    if !number.is_multiple_of(10) {
         sessions.prepare.batch_execute(&format!("ALTER TABLE {} SET (vacuum_truncate = off)", table.name))?;
     }
     for client in &mut sessions.open {
