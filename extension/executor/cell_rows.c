@@ -291,6 +291,7 @@ cellar_advance_cell(CellarScanState *state)
 
 		case CELLAR_FILE_IO:
 		case CELLAR_FILE_TYPE_IO:
+		case CELLAR_GROUP:
 		case CELLAR_COMPRESS_PROGRESS:
 		case CELLAR_COMPRESS_DONE:
 		case CELLAR_UNITS:

@@ -23,7 +23,7 @@ prepare_second() {
     printf '%s\n' "$second" >>"$WORK/mounts"
 }
 
-status_of() { as_pg "$CELLAR_BIN" group status --config "$WORK/cell1.toml" --json | grep -o "\"$1\": *\"[A-Z]*\"" | head -n 1 | cut -d'"' -f4; }
+status_of() { as_pg "$CELLAR_BIN" group status --config "$WORK/cell1.toml" --json | grep -o "\"$1\": *\"[A-Z]*\"" | tail -n 1 | cut -d'"' -f4; }
 is_state() { [ "$(status_of state)" = "$1" ] && echo t; }
 
 bench() { "$PG_BIN/pgbench" -n -h "$WORK/run" -p "$(cluster_port mirrored)" -U postgres "$@" postgres; }
@@ -47,12 +47,12 @@ unmount_second() {
     return 1
 }
 
-# Changes a byte in block 12 of pgbench_accounts on the second disk only.
+# Changes bytes in block 12 of pgbench_accounts on the second disk only.
 damage_page() {
     local inode file
     inode=$(stat -c %i "$data/$(sql mirrored postgres -c "SELECT pg_relation_filepath('pgbench_accounts')")")
     while read -r file; do
-        [ "$(od -An -tu1 -j 100000 -N 1 "$file" | tr -d ' ')" != 0 ] || continue
+        [ -n "$(od -An -v -tx1 -j 98304 -N 8192 "$file" | tr -d ' 0\n')" ] || continue
         printf '\377\376\375' | dd of="$file" bs=1 seek=100000 conv=notrunc status=none && return
     done < <(find "$second/cell/data" -name "*$(printf '%012x' "$inode")")
     return 1
@@ -63,7 +63,7 @@ run() {
     sed -i 's/redundancy = "external"/redundancy = "normal"/; s/au_size = .*/au_size = "1MiB"/' "$WORK/cell1.toml"
     cell_start cell1
     cluster_create mirrored "$data" --data-checksums
-    cluster_set "$data" "shared_buffers = 16MB" "max_wal_size = 64MB" "min_wal_size = 64MB" "checkpoint_timeout = 30s"
+    cluster_set "$data" "shared_preload_libraries = 'cellar'" "shared_buffers = 16MB" "max_wal_size = 64MB" "min_wal_size = 64MB" "checkpoint_timeout = 30s"
     cluster_start mirrored "$data"
     bench -i -q -s 3 >"$WORK/pgbench.log" 2>&1
     check "the group is complete" is_state MOUNTED
