@@ -27,6 +27,7 @@
 /* Members of CellarAggregateState.columns that are not numbers of columns. */
 #define COLUMN_IS_CONSTANT	(-1)
 #define COLUMN_IS_VALUE		(-2)
+#define COLUMN_IS_CONDITION	(-3)
 
 static void begin_aggregate(CustomScanState *node, EState *estate, int eflags);
 static TupleTableSlot *exec_aggregate(CustomScanState *node);
@@ -91,7 +92,9 @@ begin_aggregate(CustomScanState *node, EState *estate, int eflags)
 		Expr	   *expr = lfirst_node(TargetEntry, lc)->expr;
 		int		   *column = &state->columns[foreach_current_index(lc)];
 
-		if (cellar_is_value(cscan, foreach_current_index(lc)))
+		if (lfirst_node(TargetEntry, lc)->resjunk)
+			*column = COLUMN_IS_CONDITION;
+		else if (cellar_is_value(cscan, foreach_current_index(lc)))
 		{
 			Expr	   *argument = list_nth(cscan->custom_exprs, list_length(state->values));
 
@@ -114,12 +117,16 @@ begin_aggregate(CustomScanState *node, EState *estate, int eflags)
 	state->ncolumns = next_aggregate;
 	if (state->lookups != NIL)
 	{
-		List	   *expressions = list_concat(list_copy(keys), aggregates);
+		List	   *expressions = list_concat(list_concat_copy(keys, aggregates), cellar_get_join_conditions(cscan));
+		int			naggregates = list_length(aggregates);
 
 		expressions = cellar_number_lookup_columns(state->lookups, expressions, cscan->scan.scanrelid,
 												   RelationGetNumberOfAttributes(node->ss.ss_currentRelation));
 		keys = list_truncate(list_copy(expressions), nkeys);
-		aggregates = list_copy_tail(expressions, nkeys);
+		aggregates = list_truncate(list_copy_tail(expressions, nkeys), naggregates);
+		cellar_share_lookups(state->lookups);
+		state->join_conditions =
+			cellar_compile_join_conditions(list_copy_tail(expressions, nkeys + naggregates), &node->ss.ps);
 	}
 
 	state->expressions = cellar_compile_aggregation(list_truncate(keys, nkeys), aggregates, &node->ss.ps);
@@ -163,7 +170,7 @@ keep_batch(Tuplestorestate **store, const CellarBatch *batch, const int *columns
 			Form_pg_attribute att = TupleDescAttr(tupdesc, i);
 			bool		null;
 
-			if (columns[i] == COLUMN_IS_VALUE)
+			if (columns[i] == COLUMN_IS_VALUE || columns[i] == COLUMN_IS_CONDITION)
 			{
 				slot->tts_isnull[i] = true;
 				continue;
@@ -312,8 +319,11 @@ return_tuple(CellarAggregateState *state, TupleTableSlot *source, bool from_cell
 	ExecClearTuple(slot);
 	for (int i = 0; i < slot->tts_tupleDescriptor->natts; i++)
 	{
-		slot->tts_values[i] = source->tts_values[i];
-		slot->tts_isnull[i] = source->tts_isnull[i];
+		/* The child's rows have no join conditions. */
+		bool		is_condition = state->columns[i] == COLUMN_IS_CONDITION;
+
+		slot->tts_values[i] = is_condition ? (Datum) 0 : source->tts_values[i];
+		slot->tts_isnull[i] = is_condition || source->tts_isnull[i];
 	}
 	ExecStoreVirtualTuple(slot);
 	if (from_cell && state->values != NIL)

@@ -167,6 +167,8 @@ cellar_explain_aggregate(CustomScanState *node, List *ancestors, ExplainState *e
 	cellar_get_aggregation((CustomScan *) node->ss.ps.plan, &keys, &aggregates);
 	cellar_explain_expressions("Cell Group Key", keys, node, ancestors, es);
 	cellar_explain_expressions("Cell Aggregates", aggregates, node, ancestors, es);
+	cellar_explain_expressions("Cell Join Filter", cellar_get_join_conditions((CustomScan *) node->ss.ps.plan),
+							   node, ancestors, es);
 	if (((CellarAggregateState *) node)->distinct_argument != NULL)
 	{
 		const CellarDistinct *distinct = &((CellarAggregateState *) node)->distinct;

@@ -311,6 +311,15 @@ cellar_compile_quals(List *quals, PlanState *parent)
 }
 
 /*
+ * Compiles conditions on joined rows.
+ */
+CellarExpressions *
+cellar_compile_join_conditions(List *conditions, PlanState *parent)
+{
+	return compile_conditions(conditions, STEP_JOIN_CONDITION_END, parent);
+}
+
+/*
  * Compiles conditions over the outputs of an aggregation.
  */
 CellarExpressions *

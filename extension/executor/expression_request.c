@@ -247,6 +247,9 @@ add_steps(CellarExpressions *expressions, int first, int end, CellarRequest *req
 									(step->direction & CELLAR_DESCENDING) != 0,
 									(step->direction & CELLAR_NULLS_FIRST) != 0);
 				break;
+			case STEP_JOIN_CONDITION_END:
+				cellar_join_condition_end(request);
+				break;
 			case STEP_GROUP_CONDITION_END:
 				cellar_group_condition_end(request);
 				break;

@@ -14,72 +14,22 @@
  * or bytes is given up: the Smart Scan then returns rows, and PostgreSQL joins
  * and aggregates them.
  *
- * In the expressions for the cell, the columns of all tables follow those of
- * the scanned relation, table by table.
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "access/tupmacs.h"
 #include "executor/executor.h"
-#include "lib/stringinfo.h"
 #include "miscadmin.h"
-#include "nodes/makefuncs.h"
-#include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
-#include "optimizer/optimizer.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/rel.h"
 
 #include "cellar.h"
-#include "cellar/executor.h"
 #include "cellar/planner.h"
+#include "lookup_table.h"
 
 /* The keys are at first this many, and then a power of two. */
 #define INITIAL_KEYS	256
-
-/* A column of the child's rows that the cell needs. */
-typedef struct LookupColumn
-{
-	AttrNumber	source;			/* zero-based */
-	CellarAttribute attribute;
-	bool		has_nulls;
-	StringInfoData nulls;		/* one byte per row */
-	StringInfoData values;
-} LookupColumn;
-
-/* A part of the key. */
-typedef struct KeyPart
-{
-	AttrNumber	source;			/* zero-based column of the child's rows */
-	int16		length;
-	uint16		attribute;		/* that is equal: of the scanned relation, or
-								 * the number of a lookup table's column */
-} KeyPart;
-
-/* Plan state of Lookup Table. */
-struct CellarLookupState
-{
-	CustomScanState css;
-	int			kind;			/* of join */
-	int			nparts;
-	KeyPart		parts[CELLAR_KEY_PARTS_MAX];
-	PlanState  *hash;			/* the Hash node above */
-	Tuplestorestate *rows;		/* rows of the child that the Hash node has
-								 * not read; NULL if there are none */
-	TupleTableSlot *row;
-	int			ncolumns;
-	LookupColumn *columns;
-	bool		complete;		/* the child has returned its last row */
-	bool		too_large;
-	Size		bytes;
-	size_t		nrows;
-	size_t		allocated;		/* rows */
-	int64	   *keys;			/* nparts per row */
-	MemoryContext context;		/* of keys and columns */
-};
 
 static void begin_lookup(CustomScanState *node, EState *estate, int eflags);
 static TupleTableSlot *exec_lookup(CustomScanState *node);
@@ -111,6 +61,7 @@ reset_table(CellarLookupState *state)
 {
 	MemoryContextReset(state->context);
 	state->complete = false;
+	state->borrowed = false;
 	state->too_large = false;
 	state->bytes = 0;
 	state->nrows = 0;
@@ -133,7 +84,8 @@ begin_lookup(CustomScanState *node, EState *estate, int eflags)
 	TupleDesc	tupdesc;
 	ListCell   *lc;
 
-	node->custom_ps = list_make1(ExecInitNode(linitial(cscan->custom_plans), estate, eflags));
+	foreach(lc, cscan->custom_plans)
+		node->custom_ps = lappend(node->custom_ps, ExecInitNode(lfirst(lc), estate, eflags));
 
 	/* The rows are those of the child, in its slots. */
 	ps->scanopsset = true;
@@ -141,9 +93,9 @@ begin_lookup(CustomScanState *node, EState *estate, int eflags)
 	ExecAssignScanProjectionInfoWithVarno(&node->ss, INDEX_VAR);
 
 	state->row = ExecInitExtraTupleSlot(estate, ExecGetResultType(linitial(node->custom_ps)), &TTSOpsMinimalTuple);
-	state->kind = linitial_int(linitial(cscan->custom_private));
+	state->kind = linitial_int(list_nth(cscan->custom_private, CELLAR_LOOKUP_KIND));
 	tupdesc = ExecGetResultType(linitial(node->custom_ps));
-	foreach(lc, lsecond(cscan->custom_private))
+	foreach(lc, list_nth(cscan->custom_private, CELLAR_LOOKUP_PARTS))
 	{
 		KeyPart    *part = &state->parts[state->nparts++];
 
@@ -182,178 +134,6 @@ cellar_find_lookups(PlanState *node, List **tables)
 		node = outerPlanState(node);
 	}
 	return cellar_scan_state(node);
-}
-
-/* Returns the number of a column in the rows of the table, or 0. */
-static AttrNumber
-source_of(CellarLookupState *table, const Var *var)
-{
-	ListCell   *lc;
-
-	foreach(lc, ((CustomScan *) table->css.ss.ps.plan)->custom_scan_tlist)
-	{
-		TargetEntry *entry = lfirst_node(TargetEntry, lc);
-		Var		   *column = (Var *) entry->expr;
-
-		if (IsA(column, Var) && column->varno == var->varno && column->varattno == var->varattno)
-			return entry->resno;
-	}
-	return 0;
-}
-
-/* Adds a column unless the table has it. */
-static void
-add_column(CellarLookupState *table, AttrNumber source, const Var *var)
-{
-	LookupColumn *column;
-	CellarAttribute *attribute;
-
-	for (int i = 0; i < table->ncolumns; i++)
-	{
-		if (table->columns[i].source == source - 1)
-			return;
-	}
-	table->columns = table->columns == NULL ? palloc(sizeof(LookupColumn)) :
-		repalloc(table->columns, (table->ncolumns + 1) * sizeof(LookupColumn));
-	column = &table->columns[table->ncolumns++];
-	memset(column, 0, sizeof(LookupColumn));
-	column->source = source - 1;
-	attribute = &column->attribute;
-	attribute->typmod = var->vartypmod;
-	attribute->type = getBaseTypeAndTypmod(var->vartype, &attribute->typmod);
-	get_typlenbyvalalign(attribute->type, &attribute->typlen, &attribute->typbyval, &attribute->typalign);
-}
-
-typedef struct NumberContext
-{
-	List	   *tables;
-	Index		relation;
-	int			natts;			/* of the relation */
-} NumberContext;
-
-/* Replaces the columns of lookup tables by columns after those of the relation. */
-static Node *
-number_columns(Node *node, void *arg)
-{
-	NumberContext *context = arg;
-
-	if (node == NULL)
-		return NULL;
-	if (IsA(node, Var) && ((Var *) node)->varno != context->relation)
-	{
-		Var		   *var = copyObject((Var *) node);
-		int			before = context->natts;
-		ListCell   *lc;
-
-		foreach(lc, context->tables)
-		{
-			CellarLookupState *table = lfirst(lc);
-			AttrNumber	source = source_of(table, var);
-
-			for (int i = 0; source > 0 && i < table->ncolumns; i++)
-			{
-				if (table->columns[i].source != source - 1)
-					continue;
-				var->varno = context->relation;
-				var->varattno = before + i + 1;
-				return (Node *) var;
-			}
-			before += table->ncolumns;
-		}
-		elog(ERROR, "a column is in no lookup table");
-	}
-	return expression_tree_mutator(node, number_columns, arg);
-}
-
-/*
- * Returns the column that is equal to a part of the table's key.
- */
-static Var
-outer_column(CellarLookupState *table, int part)
-{
-	CustomScan *cscan = (CustomScan *) table->css.ss.ps.plan;
-	List	   *numbers = list_nth(lsecond(cscan->custom_private), part);
-	Var		   *key = (Var *) list_nth_node(TargetEntry, cscan->custom_scan_tlist, table->parts[part].source)->expr;
-	Var			column = {.varattno = lsecond_int(numbers)};
-
-	/* The planner has moved range table indexes since it created the path. */
-	column.varno = linitial_int(numbers) + key->varno - lthird_int(numbers);
-	return column;
-}
-
-/*
- * Calls add_column for the columns of tables that are parts of the keys of later
- * tables, or with numbers sets the attributes of all parts.
- */
-static void
-resolve_keys(List *tables, Index relation, int natts, bool numbers)
-{
-	ListCell   *lc;
-
-	foreach(lc, tables)
-	{
-		CellarLookupState *table = lfirst(lc);
-
-		for (int i = 0; i < table->nparts; i++)
-		{
-			Var			column = outer_column(table, i);
-			int			before = natts;
-			bool		found = column.varno == relation;
-			ListCell   *other;
-
-			table->parts[i].attribute = column.varattno;
-			foreach(other, tables)
-			{
-				CellarLookupState *earlier = lfirst(other);
-				AttrNumber	source = found ? 0 : source_of(earlier, &column);
-
-				if (source > 0 && !numbers)
-				{
-					Var		   *var = (Var *) list_nth_node(TargetEntry,
-														((CustomScan *) earlier->css.ss.ps.plan)->custom_scan_tlist,
-														source - 1)->expr;
-
-					add_column(earlier, source, var);
-				}
-				for (int j = 0; source > 0 && j < earlier->ncolumns; j++)
-				{
-					if (earlier->columns[j].source == source - 1)
-						table->parts[i].attribute = before + j + 1;
-				}
-				found |= source > 0;
-				before += earlier->ncolumns;
-			}
-			if (!found)
-				elog(ERROR, "the key of a lookup table is in no other table");
-		}
-	}
-}
-
-/*
- * Decides which columns of the lookup tables the expressions need, and returns
- * the expressions over the relation's columns and those that follow them.
- */
-List *
-cellar_number_lookup_columns(List *tables, List *expressions, Index relation, int natts)
-{
-	NumberContext context = {.tables = tables,.relation = relation,.natts = natts};
-	List	   *vars = pull_var_clause((Node *) expressions, PVC_RECURSE_AGGREGATES);
-	ListCell   *table;
-	ListCell   *var;
-
-	foreach(table, tables)
-	{
-		foreach(var, vars)
-		{
-			AttrNumber	source = source_of(lfirst(table), lfirst(var));
-
-			if (lfirst_node(Var, var)->varno != relation && source > 0)
-				add_column(lfirst(table), source, lfirst(var));
-		}
-	}
-	resolve_keys(tables, relation, natts, false);
-	resolve_keys(tables, relation, natts, true);
-	return castNode(List, number_columns((Node *) expressions, &context));
 }
 
 static int64
@@ -453,22 +233,80 @@ exec_lookup(CustomScanState *node)
 	CHECK_FOR_INTERRUPTS();
 	ResetExprContext(econtext);
 	slot = state->row;
-	if (state->rows == NULL || !tuplestore_gettupleslot(state->rows, true, false, slot))
+	if (state->rows != NULL && tuplestore_gettupleslot(state->rows, true, false, slot))
 	{
-		/* A complete child is not executed beyond its last row. */
-		slot = state->complete ? NULL : ExecProcNode(linitial(node->custom_ps));
+		/* The row was counted when it was collected. */
+		if (node->ss.ps.instrument != NULL)
+			node->ss.ps.instrument->tuplecount -= 1;
+	}
+	else
+	{
+		/*
+		 * A complete child is not executed beyond its last row.  The child of
+		 * a table whose keys are borrowed was not executed.
+		 */
+		slot = state->complete && !state->borrowed ? NULL : ExecProcNode(linitial(node->custom_ps));
 		if (TupIsNull(slot))
 		{
 			state->complete = !state->too_large;
 			return node->ss.ps.ps_ProjInfo == NULL ? NULL : ExecClearTuple(node->ss.ps.ps_ResultTupleSlot);
 		}
-		if (!state->too_large)
+		if (!state->too_large && !state->borrowed)
 			add_row(state, slot);
 	}
 	if (node->ss.ps.ps_ProjInfo == NULL)
 		return slot;
 	econtext->ecxt_scantuple = slot;
 	return ExecProject(node->ss.ps.ps_ProjInfo);
+}
+
+/*
+ * Executes the second child, if there is one, to the end: the node Join Keys,
+ * which sets the parameter that filters the first child.
+ */
+static void
+collect_outer_keys(CellarLookupState *table)
+{
+	if (list_length(table->css.custom_ps) < 2 || table->has_outer_keys)
+		return;
+	while (!TupIsNull(ExecProcNode(lsecond(table->css.custom_ps))))
+		CHECK_FOR_INTERRUPTS();
+	table->has_outer_keys = true;
+}
+
+/* Returns whether the twin is complete and has all columns, and uses them. */
+static bool
+borrow_from_twin(CellarLookupState *table)
+{
+	CellarLookupState *twin = table->twin;
+
+	if (twin == NULL || !twin->complete || twin->borrowed)
+		return false;
+	for (int i = 0; i < table->ncolumns; i++)
+	{
+		LookupColumn *column = &table->columns[i];
+		bool		found = false;
+
+		for (int j = 0; j < twin->ncolumns; j++)
+		{
+			const LookupColumn *other = &twin->columns[j];
+
+			if (other->source != column->source)
+				continue;
+			column->has_nulls = other->has_nulls;
+			column->nulls = other->nulls;
+			column->values = other->values;
+			found = true;
+		}
+		if (!found)
+			return false;
+	}
+	table->keys = twin->keys;
+	table->nrows = twin->nrows;
+	table->bytes = twin->bytes;
+	table->borrowed = true;
+	table->complete = true;
+	return true;
 }
 
 /*
@@ -490,7 +328,7 @@ complete_table(CellarLookupState *table)
 	}
 	if (node->chgParam != NULL)
 		ExecReScan(node);
-	if (table->complete || table->too_large || table->nrows > 0)
+	if (table->complete || table->too_large || table->nrows > 0 || borrow_from_twin(table))
 		return;
 	if (table->rows == NULL)
 	{
@@ -501,6 +339,7 @@ complete_table(CellarLookupState *table)
 	}
 	if (node->instrument != NULL)
 		InstrStartNode(node->instrument);
+	collect_outer_keys(table);
 	while (!table->too_large)
 	{
 		TupleTableSlot *slot = ExecProcNode(child);
@@ -515,7 +354,55 @@ complete_table(CellarLookupState *table)
 		add_row(table, slot);
 	}
 	if (node->instrument != NULL)
-		InstrStopNode(node->instrument, table->nrows);
+		InstrStopNode(node->instrument, tuplestore_tuple_count(table->rows));
+}
+
+static bool
+has_same_key(const CellarLookupState *table, const CellarLookupState *other)
+{
+	if (table->nparts != other->nparts)
+		return false;
+	for (int i = 0; i < table->nparts; i++)
+	{
+		if (table->parts[i].source != other->parts[i].source)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Lets the tables of a Smart Scan Aggregate that returns keys for one of the
+ * tables use the rows of the others: the planner has created both from the same
+ * path.
+ */
+void
+cellar_share_lookups(List *tables)
+{
+	ListCell   *lc;
+
+	foreach(lc, tables)
+	{
+		List	   *children = ((CellarLookupState *) lfirst(lc))->css.custom_ps;
+		PlanState  *keys = list_length(children) < 2 ? NULL : outerPlanState((PlanState *) lsecond(children));
+		CellarAggregateState *aggregate = keys == NULL ? NULL : cellar_aggregate_state(keys);
+		ListCell   *own;
+		ListCell   *other;
+
+		foreach(own, aggregate == NULL ? NIL : aggregate->lookups)
+		{
+			CellarLookupState *table = lfirst(own);
+			List	   *tlist = ((CustomScan *) table->css.ss.ps.plan)->custom_scan_tlist;
+
+			foreach(other, tables)
+			{
+				CellarLookupState *twin = lfirst(other);
+
+				if (equal(tlist, ((CustomScan *) twin->css.ss.ps.plan)->custom_scan_tlist) &&
+					has_same_key(table, twin))
+					table->twin = twin;
+			}
+		}
+	}
 }
 
 /*
@@ -540,32 +427,6 @@ cellar_lookup_bytes(List *tables)
 	return bytes;
 }
 
-/* Adds the tables to a request. */
-void
-cellar_request_lookups(CellarRequest *request, List *tables)
-{
-	ListCell   *lc;
-
-	foreach(lc, tables)
-	{
-		CellarLookupState *table = lfirst(lc);
-		uint16		attributes[CELLAR_KEY_PARTS_MAX];
-
-		for (int i = 0; i < table->nparts; i++)
-			attributes[i] = table->parts[i].attribute;
-		cellar_request_lookup(request, table->kind, attributes, table->nparts,
-							  table->keys, table->nrows * table->nparts);
-		for (int i = 0; i < table->ncolumns; i++)
-		{
-			LookupColumn *column = &table->columns[i];
-
-			cellar_request_lookup_column(request, &column->attribute, (const uint8 *) column->nulls.data,
-										 column->has_nulls ? table->nrows : 0,
-										 column->values.data, table->nrows == 0 ? 0 : column->values.len);
-		}
-	}
-}
-
 /* Frees the rows of the child that were kept. */
 static void
 free_rows(CellarLookupState *state)
@@ -580,21 +441,30 @@ static void
 rescan_lookup(CustomScanState *node)
 {
 	CellarLookupState *state = (CellarLookupState *) node;
-	PlanState  *child = linitial(node->custom_ps);
+	ListCell   *lc;
 
 	reset_table(state);
 	free_rows(state);
-	if (node->ss.ps.chgParam != NULL)
-		UpdateChangedParamSet(child, node->ss.ps.chgParam);
-	if (child->chgParam == NULL)
-		ExecReScan(child);
+	state->has_outer_keys = false;
+	foreach(lc, node->custom_ps)
+	{
+		PlanState  *child = lfirst(lc);
+
+		if (node->ss.ps.chgParam != NULL)
+			UpdateChangedParamSet(child, node->ss.ps.chgParam);
+		if (child->chgParam == NULL)
+			ExecReScan(child);
+	}
 }
 
 static void
 end_lookup(CustomScanState *node)
 {
+	ListCell   *lc;
+
 	free_rows((CellarLookupState *) node);
-	ExecEndNode(linitial(node->custom_ps));
+	foreach(lc, node->custom_ps)
+		ExecEndNode(lfirst(lc));
 }
 
 /* Shows the key and the columns, and after execution the size of the table. */

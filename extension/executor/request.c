@@ -90,6 +90,8 @@ cellar_scan_request(CellarScanState *state, const char *file)
 		{
 			cellar_request_lookups(request, state->aggregate->lookups);
 			cellar_request_aggregation(request);
+			if (state->aggregate->lookups != NIL)
+				complete &= cellar_request_expressions(request, state->aggregate->join_conditions, econtext);
 			complete &= cellar_request_expressions(request, state->aggregate->expressions, econtext);
 			if (state->aggregate->distinct_argument != NULL)
 			{

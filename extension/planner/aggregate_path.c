@@ -111,10 +111,10 @@ create_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation)
 	path->pathkeys = NIL;
 	cpath->flags = aggregation->projects ? CUSTOMPATH_SUPPORT_PROJECTION : 0;
 	cpath->methods = &cellar_aggregate_path_methods;
-	cpath->custom_private = list_make3(aggregation->pruning == NULL ? NIL :
+	cpath->custom_private = list_make4(aggregation->pruning == NULL ? NIL :
 									   cellar_group_pruning_private(aggregation->pruning),
 									   distinct_private(aggregation->distinct_aggregates),
-									   aggregation->values);
+									   aggregation->values, NIL);
 
 	cellar_cost_aggregate(root, path, aggregation);
 

@@ -244,17 +244,16 @@ cellar_has_key_set(Oid column, Oid key)
 	return column == key || (is_integer(column) && is_integer(key));
 }
 
-/* Returns a new node between the Hash node and its child. */
+/* Returns a new node above a plan, whose rows it returns. */
 static CustomScan *
-insert_join_keys(Hash *hash, int *last_node_id)
+create_join_keys(Plan *child, bool parallel_aware, int *last_node_id)
 {
-	Plan	   *child = outerPlan(hash);
 	CustomScan *keys = makeNode(CustomScan);
 	ListCell   *lc;
 
 	keys->scan.plan = *child;
 	keys->scan.plan.type = T_CustomScan;
-	keys->scan.plan.parallel_aware = hash->plan.parallel_aware;
+	keys->scan.plan.parallel_aware = parallel_aware;
 	keys->scan.plan.async_capable = false;
 	keys->scan.plan.plan_node_id = ++*last_node_id;
 	keys->scan.plan.qual = NIL;
@@ -276,7 +275,6 @@ insert_join_keys(Hash *hash, int *last_node_id)
 															 entry->resjunk));
 	}
 	keys->methods = &cellar_join_keys_methods;
-	outerPlan(hash) = &keys->scan.plan;
 	return keys;
 }
 
@@ -285,6 +283,56 @@ typedef struct FilterContext
 	PlannedStmt *statement;
 	int			last_node_id;	/* 0 before the first join filter */
 } FilterContext;
+
+/* Returns the next parameter of the executor, which the statement does not have yet. */
+static Param *
+next_parameter(PlannedStmt *statement, Oid type)
+{
+	Param	   *param = makeNode(Param);
+
+	param->paramkind = PARAM_EXEC;
+	param->paramid = list_length(statement->paramExecTypes);
+	param->paramtype = type;
+	param->paramtypmod = -1;
+	param->paramcollid = get_typcollation(type);
+	param->location = -1;
+	return param;
+}
+
+/*
+ * Filters the first child of a Lookup Table by the keys that the second child
+ * returns (lookup_keys.c).  Without a filter, the second child is not needed.
+ */
+static void
+filter_lookup_side(CustomScan *lookup, FilterContext *context)
+{
+	PlannedStmt *statement = context->statement;
+	List	   *parts = list_nth(lookup->custom_private, CELLAR_LOOKUP_PARTS);
+	Plan	   *side = linitial(lookup->custom_plans);
+	Plan	   *child = lsecond(lookup->custom_plans);
+	AttrNumber	number = lfourth_int(linitial(parts));
+	Var		   *key = makeVarFromTargetEntry(OUTER_VAR, linitial_node(TargetEntry, child->targetlist));
+	Oid			array = get_array_type(getBaseType(key->vartype));
+	KeyClause	clause = {
+		.outer = list_nth_node(TargetEntry, side->targetlist, number - 1)->expr,
+		.operator = linitial_oid(list_nth(lookup->custom_private, CELLAR_LOOKUP_FILTER)),
+		.keys = next_parameter(statement, array),
+		.constant = true
+	};
+	CustomScan *keys;
+
+	if (!filter_scans(side, number, &clause, child->total_cost))
+	{
+		lookup->custom_plans = list_truncate(lookup->custom_plans, 1);
+		return;
+	}
+	statement->paramExecTypes = lappend_oid(statement->paramExecTypes, array);
+	if (context->last_node_id == 0)
+		visit_statement(statement, find_last_node_id, &context->last_node_id);
+	keys = create_join_keys(child, false, &context->last_node_id);
+	keys->custom_private = list_make1(list_make3(key, clause.keys, makeInteger(CELLAR_JOIN_KEYS_MAX)));
+	lsecond(lookup->custom_plans) = &keys->scan.plan;
+}
 
 /* Adds join filters to the scans on the outer side of a hash join. */
 static void
@@ -301,6 +349,12 @@ add_join_filters(Plan *plan, void *arg)
 			   *operator,
 			   *collation;
 
+	if (IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &cellar_lookup_methods &&
+		list_length(((CustomScan *) plan)->custom_plans) == 2)
+	{
+		filter_lookup_side((CustomScan *) plan, context);
+		return;
+	}
 	if (!IsA(plan, HashJoin) || !CellarDropsOuterRows(join->join.jointype))
 		return;
 	hash = castNode(Hash, innerPlan(plan));
@@ -331,13 +385,7 @@ add_join_filters(Plan *plan, void *arg)
 		if (hash->plan.parallel_aware && !get_typbyval(element))
 			continue;
 
-		param = makeNode(Param);
-		param->paramkind = PARAM_EXEC;
-		param->paramid = list_length(statement->paramExecTypes);
-		param->paramtype = array;
-		param->paramtypmod = -1;
-		param->paramcollid = get_typcollation(array);
-		param->location = -1;
+		param = next_parameter(statement, array);
 		clause = (KeyClause)
 		{
 			outer, lfirst_oid(operator), lfirst_oid(collation), param, bms_is_empty(hash->plan.extParam)
@@ -349,7 +397,10 @@ add_join_filters(Plan *plan, void *arg)
 		if (context->last_node_id == 0)
 			visit_statement(statement, find_last_node_id, &context->last_node_id);
 		if (keys == NULL)
-			keys = insert_join_keys(hash, &context->last_node_id);
+		{
+			keys = create_join_keys(outerPlan(hash), hash->plan.parallel_aware, &context->last_node_id);
+			outerPlan(hash) = &keys->scan.plan;
+		}
 		keys->custom_private = lappend(keys->custom_private,
 									   list_make3(copyObject(lfirst(inner_key)), param, makeInteger(most)));
 	}

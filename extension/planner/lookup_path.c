@@ -7,15 +7,15 @@
  *
  * The other relations of the query are divided into components, each of which
  * is joined with the outer table, and possibly with earlier components, by
- * equalities of integers, dates or timestamps.  PostgreSQL evaluates a component by its cheapest path, and the
- * rows become a lookup table.
+ * equalities of integers, dates or timestamps (lookup_join.c).  PostgreSQL
+ * evaluates a component by its cheapest path, and the rows become a lookup table.
  *
  * The child of the Smart Scan Aggregate is PostgreSQL's own partial aggregation
  * over hash joins of the Smart Scan with the components.  Between a component
  * and its Hash node, the node Lookup Table (executor/lookup_table.c) collects
  * keys and columns for the cell.  The hash joins receive the rows that the cell
- * returns: rows of blocks that were passed through, rows with several partners
- * in a component, and all rows when a lookup table is too large.
+ * returns: rows of blocks that were passed through, rows with more partners than
+ * the cell combines, and all rows when a lookup table is too large.
  *
  * The Smart Scan executes the components when it starts.  A hash join executes
  * its inner side, which is then executed again, only if the cell has returned a
@@ -28,7 +28,8 @@
  * columns of the outer table, so it changes no group if all aggregates ignore
  * NULL.
  *
- * Not supported: full joins, and other join clauses than equalities of columns.
+ * Not supported: full joins, and for joins other than inner joins, clauses that
+ * are not equalities of columns.
  *
  *-------------------------------------------------------------------------
  */
@@ -56,9 +57,6 @@
 #include "cellar/executor.h"
 #include "cellar/planner.h"
 
-/* Bytes of a key and of the lengths of values in a row of a lookup table. */
-#define ROW_OVERHEAD		4
-
 /*
  * Cost of a row of a lookup table beyond that of the component: collecting and
  * sending the row, adding the row to the hash table of the cell.
@@ -75,239 +73,23 @@
 #define RIGHT_ROW_COST		(2 * cpu_tuple_cost)
 
 /*
- * A component may have this fraction of rows whose key other rows have, too.
- * Rows of the scan that match such a key are returned.
+ * The most combinations of partners that a row of the scan may be expected to
+ * have; the cell combines up to 1024, and returns rows with more.
  */
-#define DUPLICATE_KEYS_MAX	0.1
-
-/* A component: relations that become one lookup table. */
-typedef struct Component
-{
-	RelOptInfo *rel;
-	JoinType	jointype;
-	List	   *clauses;		/* the join clauses: RestrictInfos */
-	List	   *outer;			/* Vars of the outer table or of earlier
-								 * components, by clause */
-	List	   *keys;			/* Vars of the component, by clause */
-	Path	   *path;			/* of the node Lookup Table */
-} Component;
+#define COMBINATIONS_MAX	256
 
 /*
- * Sets *jointype to the type of the join of two sets of relations, the outer
- * and the inner side.  Returns false unless the join is an inner join, or
- * completes exactly one join of another type whose sides these are.
+ * Returns how many rows of the component have the same key, at least 1.
  */
-static bool
-find_join_type(PlannerInfo *root, Relids outer, Relids inner, JoinType *jointype)
-{
-	Relids		joined = bms_union(outer, inner);
-	bool		found = false;
-	ListCell   *lc;
-
-	*jointype = JOIN_INNER;
-	foreach(lc, root->join_info_list)
-	{
-		SpecialJoinInfo *join = lfirst_node(SpecialJoinInfo, lc);
-		Relids		both = bms_union(join->min_lefthand, join->min_righthand);
-
-		if (!bms_overlap(join->min_righthand, joined) || bms_is_subset(joined, join->min_righthand) ||
-			bms_is_subset(both, outer) || bms_is_subset(both, inner))
-			continue;
-		if (found || CellarOuterJoinRelid(join) != 0)
-			return false;
-		if (bms_is_subset(join->min_lefthand, outer) && bms_equal(join->syn_righthand, inner) &&
-			(join->jointype == JOIN_SEMI || join->jointype == JOIN_ANTI || join->jointype == JOIN_LEFT))
-			*jointype = join->jointype;
-		else if (join->jointype == JOIN_LEFT && bms_equal(join->syn_lefthand, inner) &&
-				 bms_equal(join->syn_righthand, outer))
-			*jointype = JOIN_RIGHT;
-		else
-			return false;
-		found = true;
-	}
-	return true;
-}
-
-/*
- * Adds a clause of the join to the component if the clause is an equality of a
- * column of the outer side and a column of the component.
- */
-static bool
-add_clause(Component *component, RestrictInfo *rinfo, Relids outer)
-{
-	OpExpr	   *clause = (OpExpr *) rinfo->clause;
-	Var		   *left;
-	Var		   *right;
-
-	if (!rinfo->can_join || rinfo->pseudoconstant || !OidIsValid(rinfo->hashjoinoperator) || !IsA(clause, OpExpr) ||
-		list_length(clause->args) != 2)
-		return false;
-	left = linitial(clause->args);
-	right = lsecond(clause->args);
-	if (!IsA(left, Var) || !IsA(right, Var) || !cellar_is_integer_equality(get_opcode(clause->opno)))
-		return false;
-	if (!bms_is_member(left->varno, outer))
-	{
-		Var		   *other = left;
-
-		left = right;
-		right = other;
-	}
-	if (left->varattno <= 0 || right->varattno <= 0 || !bms_is_member(left->varno, outer) ||
-		!bms_is_member(right->varno, component->rel->relids))
-		return false;
-	component->clauses = lappend(component->clauses, rinfo);
-	component->outer = lappend(component->outer, left);
-	component->keys = lappend(component->keys, right);
-	return true;
-}
-
-/*
- * Finds the clauses of the join of the outer side with a component.  Returns
- * false if the cell cannot evaluate a clause, or no clause contains a column of
- * the outer table.
- */
-static bool
-find_clauses(PlannerInfo *root, RelOptInfo *joinrel, RelOptInfo *outer, Component *component, Index outer_table)
-{
-	List	   *clauses = CellarJoinEqualities(root, joinrel->relids, outer->relids, component->rel);
-	bool		has_outer_table = false;
-	ListCell   *lc;
-
-	if (IS_OUTER_JOIN(component->jointype) && clauses != NIL)
-		return false;
-	foreach(lc, list_concat_copy(outer->joininfo, component->rel->joininfo))
-	{
-		RestrictInfo *rinfo = lfirst_node(RestrictInfo, lc);
-
-		if (!bms_is_subset(rinfo->required_relids, joinrel->relids))
-			continue;
-		if (IS_OUTER_JOIN(component->jointype) && RINFO_IS_PUSHED_DOWN(rinfo, joinrel->relids))
-			return false;
-		clauses = list_append_unique_ptr(clauses, rinfo);
-	}
-	if (list_length(clauses) > CELLAR_KEY_PARTS_MAX)
-		return false;
-	foreach(lc, clauses)
-	{
-		if (!add_clause(component, lfirst_node(RestrictInfo, lc), outer->relids))
-			return false;
-	}
-	foreach(lc, component->outer)
-		has_outer_table |= lfirst_node(Var, lc)->varno == outer_table;
-	return has_outer_table;
-}
-
-/* Returns the relation of a set of base relations, or NULL. */
-static RelOptInfo *
-find_rel(PlannerInfo *root, Relids relids)
-{
-	int			relid;
-
-	if (bms_get_singleton_member(relids, &relid))
-		return root->simple_rel_array[relid];
-	return find_join_rel(root, relids);
-}
-
-/*
- * Divides the relations other than the outer table into components, so that
- * joining a component estimates the fewest rows.  Returns sets of relations, or
- * NIL.
- */
-static List *
-divide_relations(PlannerInfo *root, RelOptInfo *outer, Relids others)
-{
-	List	   *components = NIL;
-	Relids		rest = bms_copy(others);
-	int			relid = -1;
-	ListCell   *special;
-
-	/* The other side of a semijoin, an antijoin or an outer join is a component. */
-	foreach(special, root->join_info_list)
-	{
-		SpecialJoinInfo *join = lfirst_node(SpecialJoinInfo, special);
-		Relids		side = bms_is_member(outer->relid, join->syn_righthand) ? join->syn_lefthand :
-			join->syn_righthand;
-
-		if (!bms_is_member(outer->relid, bms_union(join->min_lefthand, join->min_righthand)) ||
-			!bms_is_subset(side, rest))
-			continue;
-		components = lappend(components, bms_copy(side));
-		rest = bms_del_members(rest, side);
-	}
-
-	/* Each relation that is joined with the outer table starts a component. */
-	while ((relid = bms_next_member(others, relid)) >= 0)
-	{
-		/* PostgreSQL 16 and later number outer joins among the relations. */
-		if (bms_is_member(relid, rest) && root->simple_rel_array[relid] == NULL)
-			return NIL;
-		if (bms_is_member(relid, rest) && have_relevant_joinclause(root, outer, root->simple_rel_array[relid]))
-		{
-			components = lappend(components, bms_make_singleton(relid));
-			rest = bms_del_member(rest, relid);
-		}
-	}
-	while (components != NIL && !bms_is_empty(rest))
-	{
-		ListCell   *best = NULL;
-		int			best_relid = 0;
-		double		best_rows = 0;
-		ListCell   *lc;
-
-		relid = -1;
-		while ((relid = bms_next_member(rest, relid)) >= 0)
-		{
-			foreach(lc, components)
-			{
-				RelOptInfo *component = find_rel(root, lfirst(lc));
-				RelOptInfo *joined;
-
-				if (component == NULL || !have_relevant_joinclause(root, component, root->simple_rel_array[relid]))
-					continue;
-				joined = find_join_rel(root, bms_add_member(bms_copy(lfirst(lc)), relid));
-				if (joined == NULL || joined->cheapest_total_path == NULL ||
-					(best != NULL && joined->rows >= best_rows))
-					continue;
-				best = lc;
-				best_relid = relid;
-				best_rows = joined->rows;
-			}
-		}
-		if (best == NULL)
-			return NIL;
-		lfirst(best) = bms_add_member(lfirst(best), best_relid);
-		rest = bms_del_member(rest, best_relid);
-	}
-	return components;
-}
-
-/* Returns the bytes of the component's lookup table in a request. */
 static double
-lookup_bytes(const Component *component)
+rows_per_key(PlannerInfo *root, const CellarComponent *component)
 {
-	const RelOptInfo *rel = component->rel;
+	double		rows = component->rel->rows;
 
-	return rel->rows * (list_length(component->keys) * sizeof(int64) + rel->reltarget->width +
-						list_length(rel->reltarget->exprs) * ROW_OVERHEAD);
-}
-
-/*
- * Returns whether the rows of the component fit into a lookup table, and few of
- * them have the same key.
- */
-static bool
-fits_lookup_table(PlannerInfo *root, Component *component)
-{
-	RelOptInfo *rel = component->rel;
-	double		keys;
-
-	if (rel->rows > CELLAR_JOIN_KEYS_MAX || lookup_bytes(component) > CELLAR_LOOKUP_BYTES_MAX)
-		return false;
-	if (cellar_cost_factor == 0 || component->jointype == JOIN_SEMI || component->jointype == JOIN_ANTI)
-		return true;
-	keys = estimate_num_groups(root, component->keys, rel->rows, NULL, NULL);
-	return keys >= (1 - DUPLICATE_KEYS_MAX) * rel->rows;
+	/* A semijoin or an antijoin needs only keys. */
+	if (component->jointype == JOIN_SEMI || component->jointype == JOIN_ANTI)
+		return 1;
+	return Max(rows / estimate_num_groups(root, component->keys, rows, NULL, NULL), 1);
 }
 
 /* Returns the kind of join that the cell evaluates. */
@@ -329,10 +111,10 @@ cell_join_kind(JoinType jointype)
 
 /* Creates the path of the node Lookup Table over the cheapest path of a component. */
 static Path *
-create_lookup_path(Component *component)
+create_lookup_path(CellarComponent *component)
 {
 	RelOptInfo *rel = component->rel;
-	Path	   *child = rel->cheapest_total_path;
+	Path	   *child = component->side != NULL ? component->side : rel->cheapest_total_path;
 	CustomPath *cpath = makeNode(CustomPath);
 	Path	   *path = &cpath->path;
 
@@ -346,47 +128,66 @@ create_lookup_path(Component *component)
 		(ROW_COST + ROW_TRANSFERS * cellar_returned_page_cost * child->pathtarget->width / BLCKSZ) * child->rows;
 	CellarCopyDisabledNodes(path, child);
 	cpath->custom_paths = list_make1(child);
-	cpath->custom_private = list_make3(list_make1_int(cell_join_kind(component->jointype)), component->outer,
-									   component->keys);
+	cpath->custom_private = list_make3(list_make1_int(cell_join_kind(component->jointype)),
+									   list_make2(component->outer, component->keys), NIL);
+	if (component->keys_path != NULL)
+	{
+		path->total_cost += component->keys_path->total_cost;
+		cpath->custom_paths = lappend(cpath->custom_paths, component->keys_path);
+		lthird(cpath->custom_private) = list_make1_oid(component->filter_operator);
+	}
 	cpath->methods = &cellar_lookup_path_methods;
 	return path;
 }
 
-/*
- * Creates the hash join of a path with a component.  Returns NULL if the cell
- * cannot evaluate the join now.
- */
+/* Returns whether the cell can evaluate the join of a path with a component now. */
+static bool
+find_join(PlannerInfo *root, RelOptInfo *outer, const Path *path, CellarComponent *component)
+{
+	if (!cellar_find_lookup_join(root, path->parent, component, outer))
+		return false;
+	/* The cell adds no columns to the rows of a semijoin or an antijoin. */
+	return (component->jointype != JOIN_SEMI && component->jointype != JOIN_ANTI) ||
+		!bms_overlap(pull_varnos(root, (Node *) component->joinrel->reltarget->exprs), component->rel->relids);
+}
+
+/* Creates the hash join of a path with a component, for which find_join() was true. */
 static Path *
-create_join(PlannerInfo *root, RelOptInfo *outer, Path *path, Component *component)
+create_join(PlannerInfo *root, Path *path, CellarComponent *component)
 {
 	SpecialJoinInfo sjinfo = {.type = T_SpecialJoinInfo};
 	JoinPathExtraData extra = {.sjinfo = &sjinfo};
 	JoinCostWorkspace workspace;
-	RelOptInfo *joinrel;
 	JoinType	jointype;
 
-	if (!find_join_type(root, path->parent->relids, component->rel->relids, &component->jointype))
-		return NULL;
-	joinrel = find_join_rel(root, bms_union(path->parent->relids, component->rel->relids));
-	if (joinrel == NULL ||
-		!find_clauses(root, joinrel, path->parent, component, outer->relid) || !fits_lookup_table(root, component))
-		return NULL;
-	/* The cell adds no columns to the rows of a semijoin or an antijoin. */
-	if ((component->jointype == JOIN_SEMI || component->jointype == JOIN_ANTI) &&
-		bms_overlap(pull_varnos(root, (Node *) joinrel->reltarget->exprs), component->rel->relids))
-		return NULL;
 	component->path = create_lookup_path(component);
 
 	jointype = component->jointype;
+	if (component->special != NULL)
+		sjinfo = *component->special;
 	sjinfo.min_lefthand = path->parent->relids;
 	sjinfo.min_righthand = component->rel->relids;
 	sjinfo.syn_lefthand = path->parent->relids;
 	sjinfo.syn_righthand = component->rel->relids;
 	sjinfo.jointype = jointype;
 	extra.restrictlist = component->clauses;
-	initial_cost_hashjoin(root, &workspace, jointype, extra.restrictlist, path, component->path, &extra, false);
-	return (Path *) create_hashjoin_path(root, joinrel, jointype, &workspace, &extra, path, component->path,
-										 false, extra.restrictlist, NULL, extra.restrictlist);
+	initial_cost_hashjoin(root, &workspace, jointype, component->hash_clauses, path, component->path, &extra, false);
+	return (Path *) create_hashjoin_path(root, component->joinrel, jointype, &workspace, &extra, path,
+										 component->path, false, component->clauses, NULL,
+										 component->hash_clauses);
+}
+
+/*
+ * Creates the hash join of a path with a component.  Returns NULL if the cell
+ * cannot evaluate the join now.
+ */
+Path *
+cellar_create_lookup_join(PlannerInfo *root, RelOptInfo *outer, Path *path, CellarComponent *component)
+{
+	if (!find_join(root, outer, path, component) ||
+		!cellar_fits_lookup_table(component->rel, list_length(component->keys)))
+		return NULL;
+	return create_join(root, path, component);
 }
 
 /* What the joins of a path with lookup tables need. */
@@ -396,85 +197,83 @@ typedef struct LookupJoins
 	int			count;
 	Cost		cost;			/* of the lookup tables */
 	double		bytes;			/* of the lookup tables in a request */
+	double		lookups;		/* rows that are looked up, of all tables */
+	double		combinations;	/* of partners of a row of the scan */
 	double		right_rows;		/* rows that PostgreSQL adds for a right join */
+	List	   *conditions;		/* that the cell evaluates for joined rows */
 	bool		is_right;		/* the only join is a right join */
 } LookupJoins;
+
+/*
+ * Creates the hash join of the joined rows with one of the components, which is
+ * then deleted from the list and added to *joined.  A component that is too large
+ * is joined only if `filtered`.  Returns NULL if no component can be joined.
+ */
+static CellarComponent *
+join_next(PlannerInfo *root, const CellarAggregateSpec *aggregation, LookupJoins *joins, List *joined,
+		  List **components, bool filtered)
+{
+	ListCell   *lc;
+
+	/* A key may be a column of another component, which is joined first. */
+	foreach(lc, *components)
+	{
+		CellarComponent *component = palloc0(sizeof(CellarComponent));
+
+		component->rel = cellar_find_rel(root, lfirst(lc));
+		if (component->rel == NULL || component->rel->cheapest_total_path == NULL ||
+			component->rel->cheapest_total_path->param_info != NULL)
+			return NULL;
+		if (!find_join(root, aggregation->scan.rel, joins->path, component))
+			continue;
+		if (!cellar_fits_lookup_table(component->rel, list_length(component->keys)) &&
+			(!filtered || !cellar_filter_by_outer_keys(root, &aggregation->scan, aggregation->relid,
+													   joins->path->parent, joined, component)))
+			continue;
+		joins->path = create_join(root, joins->path, component);
+		*components = list_delete_cell(*components, lc);
+		return component;
+	}
+	return NULL;
+}
 
 /*
  * Creates the hash joins of the scan with the components.  Returns false if the
  * cell cannot evaluate a join.
  */
 static bool
-create_joins(PlannerInfo *root, RelOptInfo *outer, Path *scan, List *components, LookupJoins *joins)
+create_joins(PlannerInfo *root, const CellarAggregateSpec *aggregation, List *components, LookupJoins *joins)
 {
+	List	   *joined = NIL;
+
 	memset(joins, 0, sizeof(LookupJoins));
-	joins->path = scan;
+	joins->path = cellar_create_scan_path(root, &aggregation->scan);
 	joins->count = list_length(components);
+	joins->combinations = 1;
 	while (components != NIL)
 	{
-		Path	   *path = NULL;
-		ListCell   *lc;
+		double		rows = joins->path->parent->rows;
+		CellarComponent *component = join_next(root, aggregation, joins, joined, &components, false);
 
-		/* A key may be a column of another component, which is joined first. */
-		foreach(lc, components)
-		{
-			Component	component = {.rel = find_rel(root, lfirst(lc))};
-
-			if (component.rel == NULL || component.rel->cheapest_total_path == NULL ||
-				component.rel->cheapest_total_path->param_info != NULL)
-				return false;
-			path = create_join(root, outer, joins->path, &component);
-			if (path == NULL)
-				continue;
-			joins->cost += component.path->total_cost;
-			joins->bytes += lookup_bytes(&component);
-			if (component.jointype == JOIN_RIGHT)
-			{
-				joins->is_right = true;
-				joins->right_rows = component.rel->rows;
-			}
-			components = list_delete_cell(components, lc);
-			break;
-		}
-		if (path == NULL)
+		if (component == NULL)
+			component = join_next(root, aggregation, joins, joined, &components, true);
+		if (component == NULL)
 			return false;
-		joins->path = path;
-	}
-	return joins->bytes <= CELLAR_LOOKUP_BYTES_MAX && (!joins->is_right || joins->count == 1);
-}
-
-/*
- * Returns whether rows without columns of the outer table change no group of the
- * rows that have a partner: the group keys are columns of the other side, and all
- * aggregates ignore NULL.  PostgreSQL then adds a row for each row of the other
- * side of a right join.
- */
-static bool
-ignores_missing_rows(PlannerInfo *root, PathTarget *target, RelOptInfo *outer)
-{
-	ListCell   *lc;
-
-	foreach(lc, target->exprs)
-	{
-		Node	   *expr = lfirst(lc);
-		Relids		relids;
-
-		if (IsA(expr, Aggref))
+		joined = lappend(joined, component);
+		joins->lookups += rows;
+		joins->cost += component->path->total_cost;
+		joins->bytes += cellar_lookup_table_bytes(component->rel, list_length(component->keys)) *
+			component->path->rows / component->rel->rows;
+		joins->combinations *= rows_per_key(root, component);
+		joins->conditions = list_concat(joins->conditions, component->conditions);
+		if (component->jointype == JOIN_RIGHT)
 		{
-			List	   *args = ((Aggref *) expr)->args;
-
-			if (list_length(args) != 1)
-				return false;
-			expr = (Node *) linitial_node(TargetEntry, args)->expr;
-			if (!bms_is_member(outer->relid, pull_varnos(root, expr)) || contain_nonstrict_functions(expr))
-				return false;
-			continue;
+			joins->is_right = true;
+			joins->right_rows = component->rel->rows;
 		}
-		relids = pull_varnos(root, expr);
-		if (bms_is_member(outer->relid, relids))
-			return false;
 	}
-	return true;
+	return joins->bytes <= CELLAR_LOOKUP_BYTES_MAX && (!joins->is_right || joins->count == 1) &&
+		(joins->combinations <= COMBINATIONS_MAX || cellar_cost_factor == 0);
 }
 
 /*
@@ -482,30 +281,24 @@ ignores_missing_rows(PlannerInfo *root, PathTarget *target, RelOptInfo *outer)
  * whose outer side has no startup cost executes that side first, and builds its
  * hash table only if there are outer rows.
  */
-static void
-set_costs(Path *path, const Path *aggregate)
+void
+cellar_set_join_costs(Path *path, const Path *aggregate)
 {
 	path->rows = 1;
 	path->startup_cost = 0;
 	path->total_cost = aggregate->startup_cost;
 	if (IsA(path, HashPath))
-		set_costs(((HashPath *) path)->jpath.outerjoinpath, aggregate);
+		cellar_set_join_costs(((HashPath *) path)->jpath.outerjoinpath, aggregate);
 }
-
-typedef struct ReplaceContext
-{
-	PlannerInfo *root;
-	Index		outer_table;
-} ReplaceContext;
 
 /*
  * Replaces the columns of lookup tables by columns of the outer table, for which
  * the same expressions are offloadable.
  */
 static Node *
-replace_looked_up(Node *node, void *arg)
+replace_columns(Node *node, void *arg)
 {
-	ReplaceContext *context = arg;
+	Index	   *outer_table = arg;
 
 	if (node == NULL)
 		return NULL;
@@ -513,26 +306,32 @@ replace_looked_up(Node *node, void *arg)
 	{
 		Var		   *var = (Var *) node;
 
-		if (var->varno != context->outer_table && var->varattno > 0 && var->varlevelsup == 0 &&
-			planner_rt_fetch(var->varno, context->root)->rtekind == RTE_RELATION)
+		/* The cell has no system columns of lookup tables. */
+		if (var->varlevelsup == 0 && (var->varno == *outer_table || var->varattno > 0))
 		{
 			var = copyObject(var);
-			var->varno = context->outer_table;
+			var->varno = *outer_table;
+			CellarClearNullingRels(var);
 			return (Node *) var;
 		}
 	}
-	return expression_tree_mutator(node, replace_looked_up, arg);
+	return expression_tree_mutator(node, replace_columns, arg);
+}
+
+Node *
+cellar_as_outer_columns(Node *node, Index outer_table)
+{
+	return replace_columns(node, &outer_table);
 }
 
 /* Returns whether the cell can evaluate the target over the joined rows. */
 static bool
-target_offloadable(PlannerInfo *root, RelOptInfo *outer, Oid relid, PathTarget *target)
+target_offloadable(RelOptInfo *outer, Oid relid, PathTarget *target)
 {
-	ReplaceContext context = {.root = root,.outer_table = outer->relid};
 	PathTarget *replaced = copy_pathtarget(target);
 	const char *reason;
 
-	replaced->exprs = castNode(List, replace_looked_up((Node *) replaced->exprs, &context));
+	replaced->exprs = castNode(List, cellar_as_outer_columns((Node *) replaced->exprs, outer->relid));
 	reason = cellar_target_unsuitable(replaced, NIL, outer->relid, NULL);
 	if (reason != NULL)
 		cellar_note_aggregate(relid, 0, NULL, reason);
@@ -547,13 +346,12 @@ add_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *outer, Relation 
 	CellarAggregateSpec aggregation = {.group_clause = CellarGroupClause(root)};
 	CustomPath *cpath = makeNode(CustomPath);
 	Path	   *path = &cpath->path;
-	Path	   *scan;
 	Path	   *rest;
 	LookupJoins joins;
 	Cost		lookup_cost;
 	List	   *components;
 
-	components = divide_relations(root, outer, bms_difference(input_rel->relids, outer->relids));
+	components = cellar_divide_relations(root, outer, bms_difference(input_rel->relids, outer->relids));
 	if (components == NIL || !cellar_restrictions_offloadable(outer, &aggregation.scan.storage))
 		return;
 	aggregation.relid = RelationGetRelid(relation);
@@ -561,13 +359,12 @@ add_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *outer, Relation 
 	aggregation.scan.stored_fraction = cellar_stored_fraction(relation);
 	aggregation.scan.threads = cellar_scan_threads(outer);
 	aggregation.scan.join_filter_fraction = 1;
-	scan = cellar_create_scan_path(root, &aggregation.scan);
-	if (!create_joins(root, outer, scan, components, &joins))
+	if (!create_joins(root, &aggregation, components, &joins))
 		return;
 	aggregation.target = cellar_partial_target(root, grouped_rel->reltarget, aggregation.group_clause,
 											   extra->havingQual);
-	if (!target_offloadable(root, outer, aggregation.relid, aggregation.target) ||
-		(joins.is_right && !ignores_missing_rows(root, aggregation.target, outer)))
+	if (!target_offloadable(outer, aggregation.relid, aggregation.target) ||
+		(joins.is_right && !cellar_ignores_missing_rows(root, aggregation.target, outer)))
 		return;
 	aggregation.rows = input_rel->rows;
 	aggregation.groups = 1;
@@ -587,19 +384,20 @@ add_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *outer, Relation 
 		aggregation.pruning = cellar_choose_group_pruning(root, &aggregation, grouped_rel, aggregation.group_clause,
 														  (List *) extra->havingQual);
 	/* No aggregates with DISTINCT: see CellarAggregatePrivate. */
-	cpath->custom_private = list_make3(aggregation.pruning == NULL ? NIL :
-									   cellar_group_pruning_private(aggregation.pruning), NIL, NIL);
+	cpath->custom_private = list_make4(aggregation.pruning == NULL ? NIL :
+									   cellar_group_pruning_private(aggregation.pruning), NIL, NIL,
+									   joins.conditions);
 	cpath->methods = &cellar_aggregate_path_methods;
 	cellar_cost_aggregate(root, path, &aggregation);
 	lookup_cost = joins.cost +
 		joins.right_rows * (RIGHT_ROW_COST + aggregation.partial_costs.transCost.per_tuple) +
-		LOOKUP_COST * joins.count * outer->rows / aggregation.scan.threads;
+		LOOKUP_COST * joins.lookups / aggregation.scan.threads;
 	path->rows += joins.right_rows;
 	path->startup_cost += lookup_cost;
 	path->total_cost += lookup_cost;
 
 	/* EXPLAIN shows the cost at the scan too, where the time is spent. */
-	set_costs(joins.path, path);
+	cellar_set_join_costs(joins.path, path);
 	rest = (Path *) create_agg_path(root, outer, joins.path, aggregation.target,
 									aggregation.group_clause == NIL ? AGG_PLAIN : AGG_HASHED,
 									AGGSPLIT_INITIAL_SERIAL, aggregation.group_clause, NIL,
@@ -647,22 +445,18 @@ cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *gr
 		grouped_rel->pathlist = other_paths;
 }
 
-/*
- * custom_private of the plan has lists of integers: the kind of join; for each
- * part of the key the range table index and the attribute number of the outer
- * column, the range table index of the key, and the number of the key in the
- * rows of the child.
- */
+/* See CellarLookupPrivate. */
 static Plan *
 plan_lookup(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 			List *tlist, List *clauses, List *custom_plans)
 {
 	CustomScan *cscan = makeNode(CustomScan);
+	List	   *keys = list_nth(best_path->custom_private, CELLAR_LOOKUP_PARTS);
 	List	   *parts = NIL;
 	ListCell   *outer;
 	ListCell   *key;
 
-	forboth(outer, lsecond(best_path->custom_private), key, lthird(best_path->custom_private))
+	forboth(outer, linitial(keys), key, lsecond(keys))
 	{
 		Var		   *column = lfirst_node(Var, outer);
 		TargetEntry *entry = tlist_member(lfirst(key), tlist);
@@ -676,7 +470,8 @@ plan_lookup(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 	cscan->flags = best_path->flags;
 	cscan->custom_plans = custom_plans;
 	cscan->custom_scan_tlist = copyObject(tlist);
-	cscan->custom_private = list_make2(linitial(best_path->custom_private), parts);
+	cscan->custom_private = list_make3(list_nth(best_path->custom_private, CELLAR_LOOKUP_KIND), parts,
+									   list_nth(best_path->custom_private, CELLAR_LOOKUP_FILTER));
 	cscan->methods = &cellar_lookup_methods;
 	return &cscan->scan.plan;
 }

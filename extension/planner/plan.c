@@ -127,13 +127,28 @@ cellar_get_aggregation(CustomScan *cscan, List **keys, List **aggregates)
 	{
 		Expr	   *expr = lfirst_node(TargetEntry, lc)->expr;
 
-		if (cellar_is_value(cscan, foreach_current_index(lc)))
+		if (lfirst_node(TargetEntry, lc)->resjunk || cellar_is_value(cscan, foreach_current_index(lc)))
 			continue;
 		if (IsA(expr, Aggref))
 			*aggregates = lappend(*aggregates, expr);
 		else if (!IsA(expr, Const))
 			*keys = lappend(*keys, expr);
 	}
+}
+
+/* Returns the conditions on joined rows of a Smart Scan Aggregate. */
+List *
+cellar_get_join_conditions(CustomScan *cscan)
+{
+	List	   *conditions = NIL;
+	ListCell   *lc;
+
+	foreach(lc, cscan->custom_scan_tlist)
+	{
+		if (lfirst_node(TargetEntry, lc)->resjunk)
+			conditions = lappend(conditions, lfirst_node(TargetEntry, lc)->expr);
+	}
+	return conditions;
 }
 
 /*
@@ -236,6 +251,7 @@ params_walker(Node *node, List **params)
 /*
  * custom_scan_tlist has the group keys and aggregates that the cell evaluates, and
  * aggregates of group keys, whose arguments are the first members of custom_exprs.
+ * Conditions on joined rows follow as junk: the node returns NULL for them.
  * The planner does not search custom_scan_tlist for parameters, so custom_exprs
  * repeats them.
  *
@@ -264,6 +280,10 @@ plan_aggregate(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 		cscan->custom_exprs = lappend(cscan->custom_exprs,
 									  copyObject(linitial_node(TargetEntry, aggref->args)->expr));
 	}
+	foreach(lc, list_nth(best_path->custom_private, CELLAR_AGGREGATE_CONDITIONS))
+		cscan->custom_scan_tlist = lappend(cscan->custom_scan_tlist,
+										   makeTargetEntry(copyObject(lfirst(lc)),
+														   list_length(cscan->custom_scan_tlist) + 1, NULL, true));
 	params_walker((Node *) cscan->custom_scan_tlist, &cscan->custom_exprs);
 	if (distinct != NIL)
 	{

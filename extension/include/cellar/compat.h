@@ -235,16 +235,28 @@ CellarCollationIsC(Oid collation)
 
 /* 16 added the join's SpecialJoinInfo, which is NULL for an inner join. */
 #if PG_VERSION_NUM >= 160000
-#define CellarJoinEqualities(root, join, outer, inner)	generate_join_implied_equalities(root, join, outer, inner, NULL)
+#define CellarJoinEqualities(root, join, outer, inner, special) \
+	generate_join_implied_equalities(root, join, outer, inner, special)
 #else
-#define CellarJoinEqualities(root, join, outer, inner)	generate_join_implied_equalities(root, join, outer, inner)
+#define CellarJoinEqualities(root, join, outer, inner, special) \
+	generate_join_implied_equalities(root, join, outer, inner)
 #endif
 
-/* 16 numbers outer joins, and marks the columns that they may set to NULL. */
+/*
+ * 16 numbers outer joins, marks the columns that they may set to NULL, and clones
+ * clauses for different orders of outer joins; see subbuild_joinrel_restrictlist.
+ */
 #if PG_VERSION_NUM >= 160000
 #define CellarOuterJoinRelid(join)	((join)->ojrelid)
+#define CellarClearNullingRels(var)	((var)->varnullingrels = NULL)
+#define CellarClauseApplies(rinfo, input_relids) \
+	(!((rinfo)->has_clone || (rinfo)->is_clone) || \
+	 (bms_is_subset((rinfo)->required_relids, input_relids) && \
+	  !bms_overlap((rinfo)->incompatible_relids, input_relids)))
 #else
-#define CellarOuterJoinRelid(join)	0
+#define CellarOuterJoinRelid(join)	((void) (join), 0)
+#define CellarClearNullingRels(var)	((void) (var))
+#define CellarClauseApplies(rinfo, input_relids)	((void) (input_relids), true)
 #endif
 
 /* 16 renamed the counters of a relation. */

@@ -35,6 +35,7 @@ extern CellarExpressions *cellar_compile_quals(List *quals, PlanState *parent);
 extern CellarExpressions *cellar_compile_aggregation(List *keys, List *aggregates,
 													 PlanState *parent);
 extern CellarExpressions *cellar_compile_distinct(Node *argument, Node *filter, PlanState *parent);
+extern CellarExpressions *cellar_compile_join_conditions(List *conditions, PlanState *parent);
 extern CellarExpressions *cellar_compile_group_conditions(List *conditions, PlanState *parent);
 extern CellarExpressions *cellar_compile_sort_keys(const CellarTopN *top, PlanState *parent);
 extern bool cellar_request_expressions(CellarRequest *request, CellarExpressions *expressions,
@@ -105,8 +106,9 @@ typedef struct CellarAggregateState
 	CellarExpressions *distinct_argument;
 	int			ncolumns;		/* of a batch of groups */
 	int		   *columns;		/* for each output column, its number in a
-								 * batch of groups, or -1 for a constant, or
-								 * -2 for an aggregate of group keys */
+								 * batch of groups, or -1 for a constant, -2
+								 * for an aggregate of group keys, -3 for a
+								 * join condition */
 	List	   *values;			/* ExprStates: the values of aggregates of
 								 * group keys */
 	Tuplestorestate *groups;	/* from the cell; NULL before the first one */
@@ -126,6 +128,7 @@ typedef struct CellarAggregateState
 	bool		rest_done;		/* the child has returned its last row */
 	List	   *lookups;		/* plan states of lookup tables, in the order
 								 * of the request */
+	CellarExpressions *join_conditions; /* valid if there are lookup tables */
 } CellarAggregateState;
 
 /* scan.c */
@@ -324,15 +327,19 @@ typedef struct CellarJoinKeysState CellarJoinKeysState;
 extern Node *cellar_create_join_keys_state(CustomScan *cscan);
 extern void cellar_complete_join_keys(CellarJoinKeysState *state);
 
+/* lookup_columns.c */
+
+extern List *cellar_number_lookup_columns(List *tables, List *expressions, Index relation, int natts);
+extern void cellar_request_lookups(CellarRequest *request, List *tables);
+
 /* lookup_table.c */
 
 typedef struct CellarLookupState CellarLookupState;
 
 extern Node *cellar_create_lookup_state(CustomScan *cscan);
 extern CellarScanState *cellar_find_lookups(PlanState *node, List **tables);
-extern List *cellar_number_lookup_columns(List *tables, List *expressions, Index relation, int natts);
+extern void cellar_share_lookups(List *tables);
 extern int64 cellar_lookup_bytes(List *tables);
-extern void cellar_request_lookups(CellarRequest *request, List *tables);
 
 /* distinct.c */
 

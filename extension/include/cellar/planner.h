@@ -73,7 +73,10 @@ enum CellarAggregatePrivate
 	CELLAR_AGGREGATE_DISTINCT,	/* NIL, or four integers: nkeys, argument,
 								 * filter and number of aggregates; in a path
 								 * followed by the aggregates */
-	CELLAR_AGGREGATE_VALUES		/* CellarAggregateSpec.values */
+	CELLAR_AGGREGATE_VALUES,	/* CellarAggregateSpec.values */
+	CELLAR_AGGREGATE_CONDITIONS /* in a path: conditions on joined rows; in a
+								 * plan, they are the members of
+								 * custom_scan_tlist with resjunk */
 };
 
 /* Members of CustomPath.custom_private of a Smart Scan. */
@@ -116,6 +119,7 @@ extern int	cellar_get_threads(CustomScan *cscan);
 extern List *cellar_get_storage_predicate(CustomScan *cscan);
 extern List *cellar_get_all_quals(CustomScan *cscan);
 extern void cellar_get_aggregation(CustomScan *cscan, List **keys, List **aggregates);
+extern List *cellar_get_join_conditions(CustomScan *cscan);
 extern bool cellar_is_value(CustomScan *cscan, int number);
 extern bool cellar_get_distinct(CustomScan *cscan, CellarDistinct *distinct);
 extern void cellar_note_filter(CustomScan *cscan, Oid relid);
@@ -319,14 +323,67 @@ extern void cellar_install_join_filters(void);
 extern bool cellar_has_plain_ascii_case(Oid collation);
 extern bool cellar_case_comparable(Node *expr, bool pattern);
 
-/* lookup_path.c */
+/* lookup_join.c */
 
 /* The most bytes of a lookup table in a request. */
 #define CELLAR_LOOKUP_BYTES_MAX	(12 * 1024 * 1024)
 
+/* A component: relations that become one lookup table. */
+typedef struct CellarComponent
+{
+	RelOptInfo *rel;
+	JoinType	jointype;
+	SpecialJoinInfo *special;	/* of a join other than an inner join */
+	RelOptInfo *joinrel;
+	List	   *clauses;		/* the join clauses: RestrictInfos */
+	List	   *hash_clauses;	/* those that are equalities of columns */
+	List	   *outer;			/* Vars of the outer table or of earlier
+								 * components, by hash clause */
+	List	   *keys;			/* Vars of the component, by hash clause */
+	List	   *conditions;		/* the other clauses, without RestrictInfos */
+	Path	   *side;			/* of the rows; NULL: the cheapest path */
+	Path	   *keys_path;		/* returns keys that filter `side`, or NULL */
+	Oid			filter_operator;	/* key = outer column, with keys_path */
+	Path	   *path;			/* of the node Lookup Table */
+} CellarComponent;
+
+extern RelOptInfo *cellar_find_rel(PlannerInfo *root, Relids relids);
+extern double cellar_lookup_table_bytes(const RelOptInfo *rel, int nkeys);
+extern bool cellar_fits_lookup_table(const RelOptInfo *rel, int nkeys);
+extern bool cellar_find_lookup_join(PlannerInfo *root, RelOptInfo *outer, CellarComponent *component,
+									RelOptInfo *outer_table);
+extern List *cellar_divide_relations(PlannerInfo *root, RelOptInfo *outer, Relids others);
+extern bool cellar_ignores_missing_rows(PlannerInfo *root, const PathTarget *target, const RelOptInfo *outer);
+
+/* lookup_keys.c */
+
+extern bool cellar_filter_by_outer_keys(PlannerInfo *root, const CellarScanSpec *outer, Oid relid,
+										const RelOptInfo *joined, List *components, CellarComponent *component);
+
+/* lookup_path.c */
+
+/* Members of custom_private of a Lookup Table's path and plan. */
+enum CellarLookupPrivate
+{
+	CELLAR_LOOKUP_KIND,			/* one integer: the kind of join */
+	CELLAR_LOOKUP_PARTS,		/* of the key: in a path, two lists of Vars,
+								 * of the outer side and of the component; in
+								 * a plan, for each part four integers: the
+								 * range table index and the attribute number
+								 * of the outer column, the range table index
+								 * of the key, and the number of the key in
+								 * the rows of the child */
+	CELLAR_LOOKUP_FILTER		/* NIL, or the operator "key = outer column"
+								 * if a second child returns keys */
+};
+
 extern const CustomPathMethods cellar_lookup_path_methods;
 extern const CustomScanMethods cellar_lookup_methods;
 
+extern Path *cellar_create_lookup_join(PlannerInfo *root, RelOptInfo *outer, Path *path,
+									   CellarComponent *component);
+extern void cellar_set_join_costs(Path *path, const Path *aggregate);
+extern Node *cellar_as_outer_columns(Node *node, Index outer_table);
 extern void cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *grouped_rel,
 									GroupPathExtraData *extra);
 

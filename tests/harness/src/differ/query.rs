@@ -104,7 +104,7 @@ impl Queries<'_> {
     }
 
     /// Returns a query that groups and aggregates the rows of one to three joins of the table with some of its rows: inner and outer joins,
-    /// semijoins and antijoins, with one or two clauses. Group keys and arguments read columns of all sides that have columns.
+    /// semijoins and antijoins, with one or two equalities; inner joins also with another comparison. Group keys and arguments read columns of all sides that have columns.
     fn lookups(&mut self, condition: &str) -> String {
         let t = self.table.name.clone();
         let joins = 1 + self.rng.below(3);
@@ -127,7 +127,6 @@ impl Queries<'_> {
                 let side = self.rng.pick(&sides).clone();
                 clauses += &format!(" AND {side}.{key} = d{number}.{other}");
             }
-            let inner = format!("(SELECT * FROM {t} WHERE id BETWEEN {first} AND {last}) d{number}");
             let kind = match self.rng.below(10) {
                 0 => "NOT EXISTS",
                 1 => "EXISTS",
@@ -135,6 +134,12 @@ impl Queries<'_> {
                 4 => "RIGHT JOIN",
                 _ => "JOIN",
             };
+            if kind == "JOIN" && self.rng.chance(20) {
+                let (key, other) = self.join_keys();
+                let side = self.rng.pick(&sides).clone();
+                clauses += &format!(" AND {side}.{key} {} d{number}.{other}", self.rng.pick(&["<", ">=", "<>"]));
+            }
+            let inner = format!("(SELECT * FROM {t} WHERE id BETWEEN {first} AND {last}) d{number}");
             if kind.ends_with("EXISTS") {
                 exists.push(format!("{kind} (SELECT 1 FROM {inner} WHERE {clauses})"));
             } else {

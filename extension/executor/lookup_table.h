@@ -1,0 +1,59 @@
+/*-------------------------------------------------------------------------
+ *
+ * lookup_table.h
+ *	  The plan state of Lookup Table.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef CELLAR_LOOKUP_TABLE_H
+#define CELLAR_LOOKUP_TABLE_H
+
+#include "lib/stringinfo.h"
+
+#include "cellar/executor.h"
+
+/* A column of the child's rows that the cell needs. */
+typedef struct LookupColumn
+{
+	AttrNumber	source;			/* zero-based */
+	CellarAttribute attribute;
+	bool		has_nulls;
+	StringInfoData nulls;		/* one byte per row */
+	StringInfoData values;
+} LookupColumn;
+
+/* A part of the key. */
+typedef struct KeyPart
+{
+	AttrNumber	source;			/* zero-based column of the child's rows */
+	int16		length;
+	uint16		attribute;		/* that is equal: of the scanned relation, or
+								 * the number of a lookup table's column */
+} KeyPart;
+
+/* Plan state of Lookup Table. */
+struct CellarLookupState
+{
+	CustomScanState css;
+	int			kind;			/* of join */
+	int			nparts;
+	KeyPart		parts[CELLAR_KEY_PARTS_MAX];
+	PlanState  *hash;			/* the Hash node above */
+	Tuplestorestate *rows;		/* rows of the child that the Hash node has
+								 * not read; NULL if there are none */
+	TupleTableSlot *row;
+	int			ncolumns;
+	LookupColumn *columns;
+	bool		has_outer_keys; /* the second child has returned its last row */
+	struct CellarLookupState *twin; /* a table with the same rows, or NULL */
+	bool		borrowed;		/* keys and columns are those of the twin */
+	bool		complete;		/* the child has returned its last row */
+	bool		too_large;
+	Size		bytes;
+	size_t		nrows;
+	size_t		allocated;		/* rows */
+	int64	   *keys;			/* nparts per row */
+	MemoryContext context;		/* of keys and columns */
+};
+
+#endif							/* CELLAR_LOOKUP_TABLE_H */
