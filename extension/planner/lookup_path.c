@@ -92,6 +92,22 @@ rows_per_key(PlannerInfo *root, const CellarComponent *component)
 	return Max(rows / estimate_num_groups(root, component->keys, rows, NULL, NULL), 1);
 }
 
+/* Returns whether some table of the component has more rows than the outer table. */
+static bool
+has_larger_table(PlannerInfo *root, const RelOptInfo *outer, const CellarComponent *component)
+{
+	int			relid = -1;
+
+	while ((relid = bms_next_member(component->rel->relids, relid)) >= 0)
+	{
+		const RelOptInfo *rel = root->simple_rel_array[relid];
+
+		if (rel != NULL && rel->tuples > outer->tuples)
+			return true;
+	}
+	return false;
+}
+
 /* Returns the kind of join that the cell evaluates. */
 static int
 cell_join_kind(JoinType jointype)
@@ -264,6 +280,14 @@ create_joins(PlannerInfo *root, const CellarAggregateSpec *aggregation, List *co
 		joins->cost += component->path->total_cost;
 		joins->bytes += cellar_lookup_table_bytes(component->rel, list_length(component->keys)) *
 			component->path->rows / component->rel->rows;
+
+		/*
+		 * If the rows of a larger table are underestimated, the lookup table
+		 * is too large after most of the work was done.
+		 */
+		if ((component->jointype == JOIN_INNER || component->jointype == JOIN_LEFT) && cellar_cost_factor > 0 &&
+			has_larger_table(root, aggregation->scan.rel, component))
+			return false;
 		joins->combinations *= rows_per_key(root, component);
 		joins->conditions = list_concat(joins->conditions, component->conditions);
 		if (component->jointype == JOIN_RIGHT)
