@@ -16,8 +16,8 @@ const USER_COLUMNS: [&str; 9] = [
     "Parsing Schema Name",
     "Object Owner",
 ];
-const SQL_COLUMNS: [&str; 5] = ["SQL Text", "SQL Module", "Statement", "Plan", "Waiting SQL Text"];
-const HOST_COLUMNS: [&str; 6] = ["Host Name", "Host", "Machine", "Client ID", "Cell Name", "IP Address"];
+const SQL_COLUMNS: [&str; 7] = ["SQL Text", "SQL Module", "Module", "Action", "Statement", "Plan", "Waiting SQL Text"];
+const HOST_COLUMNS: [&str; 7] = ["Host Name", "Host", "Machine", "Client ID", "Client", "Cell Name", "IP Address"];
 /// The name of a host in values of parameters: `(ADDRESS=(PROTOCOL=TCP)(HOST=node1)(PORT=1521))`.
 const HOST_KEY: &str = "HOST";
 /// Shorter names of hosts are only replaced where they are the whole cell.
@@ -120,15 +120,27 @@ impl Masking {
         (!out.is_empty()).then(|| out + rest)
     }
 
+    /// A program with its host replaced: `sqlplus@node1 (TNS V1-V3)`. None if the text names none.
+    fn without_program_host(&mut self, text: &str) -> Option<String> {
+        let (program, behind) = text.split_once('@')?;
+        let end = behind.find([' ', '(']).unwrap_or(behind.len());
+        let host = self.replacement("host", &behind[..end]);
+        Some(format!("{program}@{host}{}", &behind[end..]))
+    }
+
     fn cells(&mut self, report: &mut Report, hosts: &[(String, String)]) {
         let kinds: Vec<Vec<Option<&'static str>>> = report
             .tables()
             .map(|table| {
+                // In our reports, as a role of the database; beside a host, as the role of a server in replication.
+                let has_users = report.kind == Kind::Cellar && table.column(&["Host Name"]).is_none();
                 let kind = |name: &str| {
                     let is = |known: &[&str]| known.iter().any(|known| super::model::same_name(known, name));
                     match () {
                         () if self.hosts && is(&HOST_COLUMNS) => Some("host"),
+                        () if self.hosts && is(&["Program"]) => Some("program"),
                         () if self.users && is(&USER_COLUMNS) => Some("user"),
+                        () if self.users && has_users && is(&["Role"]) => Some("user"),
                         () if self.sql && is(&SQL_COLUMNS) => Some("sql"),
                         () => None,
                     }
@@ -147,6 +159,10 @@ impl Masking {
                     let replaced = match kind {
                         // A row of sums names no host.
                         Some("host") if text.starts_with("Total") || text.eq_ignore_ascii_case("All") => None,
+                        Some("program") => {
+                            let text = text.to_owned();
+                            self.without_program_host(&text)
+                        }
                         Some(kind) => {
                             let text = text.to_owned();
                             Some(self.replacement(kind, &text))
@@ -179,18 +195,29 @@ fn find(text: &str, name: &str) -> Option<usize> {
     text.as_bytes().windows(name.len()).position(|bytes| bytes.eq_ignore_ascii_case(name.as_bytes()))
 }
 
+/// The place of a name that is not a part of a longer word, without regard to case.
+fn find_word(text: &str, name: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let is_word = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_alphanumeric);
+    let mut windows = bytes.windows(name.len()).enumerate();
+    let is_name = |(at, window): &(usize, &[u8])| {
+        window.eq_ignore_ascii_case(name.as_bytes()) && !(*at > 0 && is_word(at - 1)) && !is_word(at + name.len())
+    };
+    windows.find(is_name).map(|(at, _)| at)
+}
+
 /// The text with the names of hosts replaced, without regard to case; None if it contains none.
 fn without_hosts(text: &str, hosts: &[(String, String)]) -> Option<String> {
     let mut replaced: Option<String> = None;
     for (host, replacement) in hosts {
         let current = replaced.as_deref().unwrap_or(text);
-        let Some(mut at) = find(current, host) else { continue };
+        let Some(mut at) = find_word(current, host) else { continue };
         let (mut out, mut rest) = (String::new(), current);
         loop {
             out.push_str(&rest[..at]);
             out.push_str(replacement);
             rest = &rest[at + host.len()..];
-            match find(rest, host) {
+            match find_word(rest, host) {
                 Some(next) => at = next,
                 None => break,
             }

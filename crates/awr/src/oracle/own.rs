@@ -116,10 +116,13 @@ impl Lines<'_> {
         let key = format!("\"{id}\"");
         // Tables can contain the same text.
         let is_id = |at: &usize| rest[..*at].trim_end().strip_suffix(':').is_some_and(|key| key.ends_with("\"id\""));
-        let found = rest.match_indices(&key).map(|(at, _)| at).find(is_id);
-        if let Some(found) = found {
-            self.line += rest[..found].bytes().filter(|byte| *byte == b'\n').count() as u32;
-            self.at += found + key.len();
+        match rest.match_indices(&key).map(|(at, _)| at).find(is_id) {
+            Some(found) => {
+                self.line += rest[..found].bytes().filter(|byte| *byte == b'\n').count() as u32;
+                self.at += found + key.len();
+            }
+            // Such a section does not come from our report: the rest is not searched again for each of its sections.
+            None => self.at = self.input.len(),
         }
         self.line
     }

@@ -185,7 +185,10 @@ fn group_separator(text: &str, at: usize, with_blanks: bool) -> usize {
         b' ' => 0,
         _ => GROUP_SEPARATORS.iter().find(|known| text[at..].starts_with(**known)).map_or(0, |known| known.len()),
     };
-    let digits = bytes[at + length..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if length == 0 {
+        return 0;
+    }
+    let digits = bytes[at + length..].iter().take(4).take_while(|byte| byte.is_ascii_digit()).count();
     if digits == 3 { length } else { 0 }
 }
 

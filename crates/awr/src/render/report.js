@@ -6,6 +6,7 @@ for (const heading of document.querySelectorAll("th")) {
     const down = heading.getAttribute("aria-sort") !== "descending";
     const key = (row) => {
       const cell = row.cells[column];
+      if (!cell) return null;
       const text = cell.dataset.v ?? cell.textContent.trim();
       const number = Number(text.replace(/,/g, ""));
       return text === "" ? null : Number.isNaN(number) ? text : number;

@@ -3,7 +3,7 @@
 use super::figures::{Figures, Sourced, event_text};
 use super::{Advice, Claim, segments};
 use crate::document::names;
-use crate::figures::{histogram, percent};
+use crate::figures::{histogram, percent, sum};
 use crate::rules::FLASH_READ_US;
 use crate::table::{bytes, duration};
 
@@ -248,7 +248,11 @@ pub fn flash_requests(figures: &Figures<'_>, advice: &mut Advice) {
                 "Requests that flash would serve: the report has no pg_stat_io (PostgreSQL 16 or newer).".into(),
             );
         };
-        let share = 100.0 * small / (small + rates(&bulk).unwrap_or(0.0));
+        let all_requests = small + rates(&bulk).unwrap_or(0.0);
+        if all_requests <= 0.0 {
+            return advice.not_claimed.push("Requests that flash would serve: no read request was counted.".into());
+        }
+        let share = 100.0 * small / all_requests;
         let all = [buffered, bulk].into_iter().flatten();
         advice.claims.push(Claim {
             id: "flash-requests",
@@ -261,7 +265,7 @@ pub fn flash_requests(figures: &Figures<'_>, advice: &mut Advice) {
         });
         return;
     }
-    let waits: f64 = figures.named(&SINGLE_BLOCK_EVENTS).filter_map(|event| event.waits).sum();
+    let waits = sum(figures.named(&SINGLE_BLOCK_EVENTS).map(|event| event.waits));
     let Some(total) = figures.statistic(names::READ_REQUESTS).filter(|total| total.value > 0.0) else {
         return advice.not_claimed.push(format!(
             "Requests that flash would serve: the report has no statistic \"{}\".",
@@ -271,8 +275,16 @@ pub fn flash_requests(figures: &Figures<'_>, advice: &mut Advice) {
     let mut texts: Vec<String> = figures.named(&SINGLE_BLOCK_EVENTS).map(event_text).collect();
     let mut assumptions =
         vec!["low: single-block reads of foreground sessions; the objects are stored on flash".to_owned()];
-    let low = (100.0 * waits / total.value).min(100.0);
     let multi = figures.statistic(MULTI_BLOCK_REQUESTS);
+    if waits.is_none() {
+        if multi.is_none() {
+            return advice.not_claimed.push(format!(
+                "Requests that flash would serve: the report has neither single-block reads of sessions nor \"{MULTI_BLOCK_REQUESTS}\"."
+            ));
+        }
+        assumptions = vec!["low: the report lists no single-block reads of foreground sessions".to_owned()];
+    }
+    let low = waits.map_or(0.0, |waits| (100.0 * waits / total.value).min(100.0));
     let high = match &multi {
         Some(multi) => {
             assumptions.push("high: all read requests but multi-block requests".to_owned());

@@ -3,7 +3,7 @@
 use super::is_own;
 use crate::document::names;
 use crate::oracle::lookup::{EventRow, sections_of};
-use crate::oracle::model::{Report, Row, Section, same_name};
+use crate::oracle::model::{Report, Row, Section, Table, same_name};
 use crate::table::{bytes, duration, grouped};
 
 /// Bytes of a block if the report does not say: the default of Oracle and of PostgreSQL.
@@ -76,21 +76,19 @@ impl<'a> Figures<'a> {
 
     /// The section and line of a statistic, which may be cut.
     fn place_of_statistic(&self, name: &str) -> String {
-        let is_name = |row: &Row<'_>| {
-            let printed = row.text(0);
-            printed == name || (printed.len() >= 16 && name.starts_with(printed))
+        let is_list = |table: &Table<'_>| {
+            table.column(&["Total"]).is_some()
+                && table.columns().next().is_some_and(|column| column.name().starts_with("Statistic"))
         };
-        self.report
-            .sections()
-            .find_map(|section| {
-                let tables = section.tables().filter(|table| {
-                    table.column(&["Total"]).is_some()
-                        && table.columns().next().is_some_and(|column| column.name().starts_with("Statistic"))
-                });
-                let row = tables.flat_map(|table| table.rows()).find(is_name)?;
-                Some(place(section, row))
-            })
-            .unwrap_or_default()
+        let rows = self.report.sections().flat_map(|section| {
+            section.tables().filter(is_list).flat_map(|table| table.rows()).map(move |row| (section, row))
+        });
+        let printed = |row: &Row<'_>| row.text(0).len();
+        let is_name = |row: &Row<'_>| row.text(0) == name || (printed(row) >= 16 && name.starts_with(row.text(0)));
+        // Names of other statistics can be the beginning of this name: the longest is the statistic's own. Of equal ones, the first.
+        let found = rows.filter(|(_, row)| is_name(row)).enumerate();
+        let own = found.max_by_key(|(number, (_, row))| (printed(row), std::cmp::Reverse(*number)));
+        own.map(|(_, (section, row))| place(section, row)).unwrap_or_default()
     }
 
     /// The events with the names, foreground only.
