@@ -73,9 +73,13 @@ add_directory(const char *path, int pid)
 	DIR		   *directory = opendir(path);
 	struct dirent *entry;
 
-	/* PostgreSQL creates the directory with the first temporary file. */
 	if (directory == NULL)
+	{
+		/* PostgreSQL creates the directory with the first temporary file. */
+		if (errno != ENOENT)
+			is_complete = false;
 		return;
+	}
 	while ((entry = readdir(directory)) != NULL)
 	{
 		char		file[MAXPGPATH];
@@ -103,6 +107,27 @@ add_directory(const char *path, int pid)
 	closedir(directory);
 }
 
+/* Decodes blanks, tabs, line feeds and backslashes in a line of /proc/self/mounts, which are octal numbers there. */
+static void
+decode_mount(char *mount)
+{
+	char	   *to = mount;
+
+	for (const char *from = mount; *from != '\0'; to++)
+	{
+		unsigned int byte;
+
+		if (*from == '\\' && sscanf(from + 1, "%3o", &byte) == 1 && strlen(from) >= 4)
+		{
+			*to = (char) byte;
+			from += 4;
+		}
+		else
+			*to = *from++;
+	}
+	*to = '\0';
+}
+
 /* Returns the mounts of FUSE file systems, separated by line feeds, or NULL if they are unknown. */
 static char *
 read_fuse_mounts(void)
@@ -120,7 +145,10 @@ read_fuse_mounts(void)
 		char		type[64];
 
 		if (sscanf(line, "%*s %1023s %63s", mount, type) == 2 && strncmp(type, "fuse", 4) == 0)
+		{
+			decode_mount(mount);
 			appendStringInfo(&mounts, "%s\n", mount);
+		}
 	}
 	fclose(file);
 	return mounts.data;

@@ -328,6 +328,16 @@ complete_table(CellarLookupState *table)
 	}
 	if (node->chgParam != NULL)
 		ExecReScan(node);
+	if (table->borrowed)
+	{
+		/* A new execution of the twin has released the borrowed columns. */
+		table->borrowed = false;
+		table->complete = false;
+		table->nrows = 0;
+		if (borrow_from_twin(table))
+			return;
+		ExecReScan(node);
+	}
 	if (table->complete || table->too_large || table->nrows > 0 || borrow_from_twin(table))
 		return;
 	if (table->rows == NULL)

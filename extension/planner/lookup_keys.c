@@ -32,10 +32,36 @@
 #include "cellar/planner.h"
 
 /*
+ * Returns whether the paths of a relation can be in the plan twice, and return
+ * the same rows twice: it consists of tables without children and without
+ * volatile conditions.  The plan of a subquery, and pruning information of
+ * partitions, must not be translated twice.
+ */
+static bool
+can_repeat(PlannerInfo *root, const RelOptInfo *rel)
+{
+	int			relid = -1;
+
+	while ((relid = bms_next_member(rel->relids, relid)) >= 0)
+	{
+		/* NULL: an outer join */
+		const RelOptInfo *base = root->simple_rel_array[relid];
+		const RangeTblEntry *rte = planner_rt_fetch(relid, root);
+
+		if (base != NULL &&
+			(rte->rtekind != RTE_RELATION || rte->inh || rte->tablesample != NULL ||
+			 contain_volatile_functions((Node *) base->baserestrictinfo) ||
+			 contain_volatile_functions((Node *) base->joininfo)))
+			return false;
+	}
+	return true;
+}
+
+/*
  * Creates the path that returns the distinct values of a column of the outer
  * table in the rows that are joined with the given components.  Components that
- * drop no row are left out.  The executor evaluates the others once; see
- * cellar_share_lookups().
+ * drop no row, or cannot be planned twice, are left out.  The executor evaluates
+ * the others once; see cellar_share_lookups().
  */
 static Path *
 create_keys_path(PlannerInfo *root, const CellarScanSpec *scan, Oid relid, List *components, Var *column,
@@ -59,7 +85,8 @@ create_keys_path(PlannerInfo *root, const CellarScanSpec *scan, Oid relid, List 
 		Path	   *join;
 
 		if (((CellarComponent *) lfirst(lc))->keys_path != NULL ||
-			((CellarComponent *) lfirst(lc))->jointype == JOIN_LEFT)
+			((CellarComponent *) lfirst(lc))->jointype == JOIN_LEFT ||
+			!can_repeat(root, component.rel))
 			continue;
 		join = cellar_create_lookup_join(root, outer, joined, &component);
 		if (join == NULL || join->parent->rows >= joined->parent->rows)

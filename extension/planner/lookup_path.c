@@ -434,7 +434,7 @@ add_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *outer, Relation 
 }
 
 /*
- * Adds paths for GROUP BY, or for aggregates, above inner joins.
+ * Adds paths for GROUP BY, or for aggregates, above joins.
  */
 void
 cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *grouped_rel,

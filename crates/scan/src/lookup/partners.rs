@@ -17,6 +17,8 @@ use smallvec::SmallVec;
 
 /// The most combinations of partners that a row may have here: they must fit into one run of the aggregation.
 pub const COMBINATIONS_MAX: usize = RUN_ROWS;
+/// A row for which more partners are tried is returned: a scan can be cancelled only between rows.
+const VISITS_MAX: usize = 8 * COMBINATIONS_MAX;
 /// The first row number of joined rows in [`PageRows`] if some row has several partners. Greater than the number of any row of a scan: a
 /// run of pages has fewer line pointers.
 const FIRST_NUMBER: u16 = 1 << 15;
@@ -82,7 +84,7 @@ impl Partners {
                 Some(outcome) => outcome,
                 None => {
                     self.truncate(before);
-                    self.join_several(lookups, &mut SmallVec::new(), &mut key_of)
+                    self.join_several(lookups, &mut SmallVec::new(), &mut 0, &mut key_of)
                 }
             };
             let added = self.added(before);
@@ -126,8 +128,15 @@ impl Partners {
     }
 
     /// Appends all combinations of a row's partners in the tables after those of `prefix`, which has the row's partners in the first tables.
+    /// `visits` counts the partners, also those that have none in a later table.
     #[inline(never)]
-    fn join_several(&mut self, lookups: &[Lookup], prefix: &mut SmallVec<[u32; 8]>, key_of: &mut KeyOf<'_>) -> Outcome {
+    fn join_several(
+        &mut self,
+        lookups: &[Lookup],
+        prefix: &mut SmallVec<[u32; 8]>,
+        visits: &mut usize,
+        key_of: &mut KeyOf<'_>,
+    ) -> Outcome {
         let Some(lookup) = lookups.get(prefix.len()) else {
             self.entries.iter_mut().zip(prefix.iter()).for_each(|(entries, entry)| entries.push(*entry));
             return Outcome::Joined;
@@ -141,14 +150,15 @@ impl Partners {
         let mut outcome = Outcome::Dropped;
         while entry != NO_ROW {
             prefix.push(entry);
-            let found = self.join_several(lookups, prefix, key_of);
+            *visits += 1;
+            let found = self.join_several(lookups, prefix, visits, key_of);
             prefix.pop();
             match found {
                 Outcome::Joined => outcome = Outcome::Joined,
                 Outcome::Dropped => {}
                 Outcome::Returned => return Outcome::Returned,
             }
-            if self.entries[0].len() - before > COMBINATIONS_MAX {
+            if self.entries[0].len() - before > COMBINATIONS_MAX || *visits > VISITS_MAX {
                 return Outcome::Returned;
             }
             entry = lookup.index.next(entry);
