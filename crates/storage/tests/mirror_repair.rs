@@ -262,13 +262,17 @@ fn a_scrub_keeps_its_rate_and_stops() {
     let volume = open_with(folder.path(), 2, mirrored);
     filled(&volume, "plain", &Random::seeded(9).bytes(20 * MIB as usize));
     let started = Instant::now();
-    volume.start_scrub(20 * MIB).unwrap();
+    volume.start_scrub(2 * MIB).unwrap();
     let again = volume.start_scrub(0).unwrap_err().to_string();
     assert!(again.contains("a scrub is running"), "{again}");
-    std::thread::sleep(Duration::from_millis(400));
-    let read = volume.scrub_report().unwrap().bytes_read;
-    let limit = (started.elapsed().as_secs_f64() * 20.0) as u64 * MIB + 4 * MIB;
-    assert!((1..=limit).contains(&read), "read {read} bytes in {:?}", started.elapsed());
+    let mut read = 0;
+    while read == 0 {
+        assert!(started.elapsed() < Duration::from_secs(60), "the scrub does not read");
+        std::thread::sleep(Duration::from_millis(50));
+        read = volume.scrub_report().unwrap().bytes_read;
+    }
+    let limit = (started.elapsed().as_secs_f64() * 2.0) as u64 * MIB + 4 * MIB;
+    assert!(read <= limit, "read {read} bytes in {:?}", started.elapsed());
     volume.stop_scrub();
     assert_eq!(volume.scrub_report().unwrap().state, ScrubState::Stopped);
     // A stop of the volume ends a scrub too, and the next run starts without one.

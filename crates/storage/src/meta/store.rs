@@ -445,7 +445,7 @@ impl Stores {
     }
 
     /// Takes a disk that failed out of a group with copies; returns the error if the group needs the disk.
-    fn take_out(&self, number: usize, error: Error) -> Result<()> {
+    pub(super) fn take_out(&self, number: usize, error: Error) -> Result<()> {
         match &self.mirror {
             Some(mirror) if error.kind() != ErrorKind::NoSpace => {
                 let cause = std::io::Error::other(error.to_string());

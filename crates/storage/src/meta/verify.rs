@@ -27,7 +27,11 @@ impl Stores {
 
     /// Rewrites the metadata of a disk from another disk's.
     pub fn replace(&mut self, number: usize, disk: &Arc<dyn Disk>, disk_count: usize) -> Result<()> {
-        self.add(number, disk, disk_count)?;
+        if let Err(error) = self.add(number, disk, disk_count) {
+            // The disk has no metadata now: it must not stay a member.
+            self.take_out(number, error.clone())?;
+            return Err(error);
+        }
         self.count_repair();
         Ok(())
     }

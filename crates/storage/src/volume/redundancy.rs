@@ -8,9 +8,13 @@ use crate::group::mirror::{Copied, DiskMode};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// The name under which a stop saves the storage index. The saved index of a disk that was offline is outdated.
 const SAVED_FACTS: &str = "storage-index";
+/// How long a disk that returns waits for the lock that threads of its former engine hold.
+const LOCK_LIMIT: Duration = Duration::from_secs(2);
+const LOCK_POLL: Duration = Duration::from_millis(20);
 
 /// The state of a disk group.
 #[derive(Debug, Clone)]
@@ -106,7 +110,15 @@ impl Volume {
         let path = engine.path().to_owned();
         let number = mirror.identify(engine.as_ref())?;
         mirror.release_engine(number, &engine);
-        if !engine.lock().context(|| format!("could not lock cell disk {}", path.display()))? {
+        // A thread that uses the former engine of the disk holds its lock for a moment.
+        let deadline = Instant::now() + LOCK_LIMIT;
+        let lock = || engine.lock().context(|| format!("could not lock cell disk {}", path.display()));
+        let mut is_locked = lock()?;
+        while !is_locked && Instant::now() < deadline {
+            std::thread::sleep(LOCK_POLL);
+            is_locked = lock()?;
+        }
+        if !is_locked {
             let message =
                 format!("cell disk {} is in use by another cell daemon; stop that daemon first", path.display());
             return Err(Error::new(ErrorKind::Locked, message));

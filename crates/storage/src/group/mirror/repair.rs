@@ -7,8 +7,8 @@
 //! Invariant: a copy is rewritten only while no change of its copy set is under way, with bytes of another copy that is
 //! valid, and only if all copies are as they were before [`Check::still_applies`] was called.
 
-use super::Mirror;
 use super::mirror_disk::MirroredFile;
+use super::{Mirror, is_refusal};
 use crate::disk::{Check, Condition, DiskFile, Examined, read_range};
 use std::io;
 use std::ops::Range;
@@ -105,6 +105,7 @@ impl MirroredFile {
                 );
                 Ok(())
             }
+            Err(error) if is_refusal(&error) => Err(error),
             Err(error) => self.set.fail(damaged.disk, &error),
         }
     }
