@@ -199,6 +199,31 @@ fn hosts_are_masked_in_addresses_cells_and_either_case() {
 }
 
 #[test]
+fn hosts_are_masked_in_programs_and_only_as_whole_words() {
+    let html = "<h1>WORKLOAD REPOSITORY report for</h1><h3>Database</h3>
+<table><tr><th>Instance</th><th>Inst Num</th><th>Startup Time</th><th>Host</th></tr>
+<tr><td>orcl</td><td>1</td><td>1-Jan-24</td><td>user</td></tr></table>
+<h3>Sessions</h3><table><tr><th>Program</th><th>Module</th><th>Wait Class</th></tr>
+<tr><td>sqlplus@app07 (TNS V1-V3)</td><td>payroll</td><td>Superuser on USER-vip</td></tr></table></body>";
+    let mut report = oracle::read("report.html", html.as_bytes()).unwrap();
+    Masking::new(true, false, true).apply(&mut report);
+    let masked = rows(report.section("Sessions").unwrap());
+    assert_eq!(masked, [["sqlplus@host2 (TNS V1-V3)", "sql1", "Superuser on host1-vip"]]);
+}
+
+#[test]
+fn long_numbers_and_many_sections_are_read_in_linear_time() {
+    let html = format!(
+        "<h1>WORKLOAD REPOSITORY report for</h1><h3>Numbers</h3><table><tr><th>Value</th></tr><tr><td>{}'</td></tr></table></body>",
+        "1".repeat(300_000)
+    );
+    assert!(oracle::read("report.html", html.as_bytes()).is_ok());
+    let sections = vec!["{}"; 100_000].join(",");
+    let json = format!("{{\"kind\":\"instance\",\"sections\":[{sections}]}}");
+    let _ = oracle::read("report.json", json.as_bytes());
+}
+
+#[test]
 fn further_headings_and_files_are_recognized() {
     for heading in ["Parameters modified by this Container", "Multi-Valued Parameters"] {
         let report = text(&[(heading, "Name     Value\n-------- -----\na            1")]);

@@ -174,6 +174,10 @@ fn advice_is_computed_from_the_figures_that_it_names() {
             .any(|text| text.contains("physical reads direct: 500,000 blocks, 3.8GB (Instance Activity Stats, line ")),
         "{figures:?}"
     );
+    // Each figure is cited at its own line, although the name of one is the beginning of the other's.
+    let line =
+        |name: &str| figures.iter().find(|text| text.starts_with(name)).and_then(|text| text.rsplit("line ").next());
+    assert_ne!(line("physical reads direct: "), line("physical reads direct temporary tablespace: "), "{figures:?}");
     assert!(advice.not_claimed.iter().any(|reason| reason.starts_with("Transfer avoided")), "{advice:?}");
     let printed = render::text(&advice::report(&report));
     for expected in ["40.0 to 50.0 % of the bytes read", "Assumption: ", "SCOTT.SALES", "2.3G", "75.0"] {
