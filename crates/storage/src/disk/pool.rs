@@ -4,7 +4,7 @@
 //! its caller stops waiting never begins.
 
 use parking_lot::{Condvar, Mutex};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +23,8 @@ struct State {
     queue: VecDeque<(u64, Job)>,
     /// When each operation was requested that has not ended.
     since: HashMap<u64, Instant>,
+    /// The changes among them whose callers stopped waiting.
+    late_changes: HashSet<u64>,
     last: u64,
     threads: usize,
     idle: usize,
@@ -58,10 +60,32 @@ impl Pool {
         timeout: Duration,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
+        self.run_operation(timeout, false, work)
+    }
+
+    /// As [`Self::run`], for an operation that changes the disk. Refused while a change of a caller that stopped waiting has not ended:
+    /// it could end after this one, and undo it.
+    pub fn change<T: Send + 'static>(
+        self: &Arc<Self>,
+        timeout: Duration,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        if !self.state.lock().late_changes.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "an earlier change of the disk has not ended"));
+        }
+        self.run_operation(timeout, true, work)
+    }
+
+    fn run_operation<T: Send + 'static>(
+        self: &Arc<Self>,
+        timeout: Duration,
+        is_change: bool,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
         let (sender, receiver) = sync_channel(1);
         let is_abandoned = Arc::new(AtomicBool::new(false));
         let abandoned = is_abandoned.clone();
-        self.spawn(move || {
+        let id = self.spawn(move || {
             if !abandoned.load(Ordering::Acquire) {
                 // The caller may have stopped waiting.
                 let _ = sender.send(work());
@@ -71,14 +95,18 @@ impl Pool {
             Ok(result) => result,
             Err(RecvTimeoutError::Timeout) => {
                 is_abandoned.store(true, Ordering::Release);
+                let mut state = self.state.lock();
+                if is_change && state.since.contains_key(&id) {
+                    state.late_changes.insert(id);
+                }
                 Err(timed_out(timeout))
             }
             Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the operation panicked")),
         }
     }
 
-    /// Runs `job` in a thread of the disk, now or when a thread is free.
-    pub fn spawn(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    /// Runs `job` in a thread of the disk, now or when a thread is free. Returns the operation's number.
+    pub fn spawn(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) -> io::Result<u64> {
         let mut state = self.state.lock();
         if state.idle < state.queue.len() + 1 && state.threads < THREADS_MAX {
             let pool = self.clone();
@@ -94,7 +122,7 @@ impl Pool {
         state.since.insert(id, Instant::now());
         state.queue.push_back((id, Box::new(job)));
         self.ready.notify_one();
-        Ok(())
+        Ok(id)
     }
 
     fn serve(&self) {
@@ -114,6 +142,7 @@ impl Pool {
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
             state = self.state.lock();
             state.since.remove(&id);
+            state.late_changes.remove(&id);
             if result.is_err() {
                 log::error!("an operation on a cell disk panicked");
             }
@@ -152,6 +181,22 @@ mod tests {
         assert!(pool.oldest().is_none());
         let panicked = pool.run(Duration::from_secs(10), || -> io::Result<()> { panic!("in a thread of the disk") });
         assert!(panicked.unwrap_err().to_string().contains("panicked"));
+    }
+
+    #[test]
+    fn no_change_begins_while_a_late_one_runs() {
+        let pool = Arc::new(Pool::default());
+        let (release, held) = channel::<()>();
+        let late = pool.change(Duration::from_millis(20), move || Ok(held.recv().is_err()));
+        assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let refused = pool.change(Duration::from_secs(10), || Ok(())).unwrap_err();
+        assert!(refused.to_string().contains("has not ended"), "{refused}");
+        pool.run(Duration::from_secs(10), || Ok(())).unwrap();
+        drop(release);
+        while pool.outstanding() > 0 {
+            std::thread::yield_now();
+        }
+        pool.change(Duration::from_secs(10), || Ok(())).unwrap();
     }
 
     #[test]

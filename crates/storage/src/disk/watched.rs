@@ -32,6 +32,14 @@ impl WatchedDisk {
         self.watch.pool.run(self.watch.timeout, move || work(&*disk))
     }
 
+    fn change<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Disk) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let disk = self.disk.clone();
+        self.watch.pool.change(self.watch.timeout, move || work(&*disk))
+    }
+
     fn watched(&self, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
         Arc::new(WatchedFile { file, watch: self.watch.clone() })
     }
@@ -53,7 +61,7 @@ impl Disk for WatchedDisk {
     }
     fn write_note(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let (name, bytes) = (name.to_owned(), bytes.to_vec());
-        self.run(move |disk| disk.write_note(&name, &bytes))
+        self.change(move |disk| disk.write_note(&name, &bytes))
     }
     fn open_named(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let name = name.to_owned();
@@ -65,10 +73,12 @@ impl Disk for WatchedDisk {
     }
     fn remove_named(&self, name: &str) -> io::Result<()> {
         let name = name.to_owned();
-        self.run(move |disk| disk.remove_named(&name))
+        self.change(move |disk| disk.remove_named(&name))
     }
     fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
-        Ok(self.run(move |disk| disk.open(ino, stream, create))?.map(|file| self.watched(file)))
+        let open = move |disk: &dyn Disk| disk.open(ino, stream, create);
+        let file = if create { self.change(open)? } else { self.run(open)? };
+        Ok(file.map(|file| self.watched(file)))
     }
     fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)> {
         self.run(move |disk| disk.measure(ino, stream))
@@ -77,7 +87,7 @@ impl Disk for WatchedDisk {
         self.run(move |disk| disk.stamp(ino, stream))
     }
     fn remove(&self, ino: u64, stream: Stream) -> io::Result<()> {
-        self.run(move |disk| disk.remove(ino, stream))
+        self.change(move |disk| disk.remove(ino, stream))
     }
     fn sync_name(&self, ino: u64) -> io::Result<()> {
         self.run(move |disk| disk.sync_name(ino))
@@ -118,6 +128,11 @@ impl WatchedFile {
     ) -> io::Result<T> {
         let file = self.file.clone();
         self.watch.pool.run(self.watch.timeout, move || work(&*file))
+    }
+
+    fn change(&self, work: impl FnOnce(&dyn DiskFile) -> io::Result<()> + Send + 'static) -> io::Result<()> {
+        let file = self.file.clone();
+        self.watch.pool.change(self.watch.timeout, move || work(&*file))
     }
 
     fn read(&self, buffer: &mut [u8], offset: u64, read: Read) -> io::Result<usize> {
@@ -167,16 +182,16 @@ impl DiskFile for WatchedFile {
     }
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
         let data = data.to_vec();
-        self.run(move |file| file.write_at(&data, offset))
+        self.change(move |file| file.write_at(&data, offset))
     }
     fn set_len(&self, length: u64) -> io::Result<()> {
-        self.run(move |file| file.set_len(length))
+        self.change(move |file| file.set_len(length))
     }
     fn allocate(&self, offset: u64, length: u64, keep_size: bool) -> io::Result<()> {
-        self.run(move |file| file.allocate(offset, length, keep_size))
+        self.change(move |file| file.allocate(offset, length, keep_size))
     }
     fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.run(move |file| file.punch(offset, length))
+        self.change(move |file| file.punch(offset, length))
     }
     fn is_hole(&self, offset: u64, length: u64) -> io::Result<bool> {
         self.run(move |file| file.is_hole(offset, length))
