@@ -186,6 +186,15 @@ fn advice_is_computed_from_the_figures_that_it_names() {
 }
 
 #[test]
+fn an_area_with_a_finding_is_not_listed_as_one_without_impact() {
+    let times = TIMES.replace("200.0         20.0", "800.0         80.0");
+    let findings =
+        oracle::findings::judge(&text(&[("Time Model Statistics", &times), ("Foreground Wait Events", WAITS)]));
+    assert!(findings.findings.iter().any(|finding| finding.id == "cpu-bound"), "{findings:?}");
+    assert!(!findings.without_impact.contains(&"CPU"), "{findings:?}");
+}
+
+#[test]
 fn a_report_without_figures_leads_to_no_claim() {
     let advice = advice::advise(&text(&[("Latch Activity", "Name     Gets\n-------- ----\na           1")]));
     assert_eq!(advice.claims, []);

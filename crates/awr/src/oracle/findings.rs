@@ -92,11 +92,15 @@ const RULES: [Rule; 9] = [
     Rule {
         id: "resource-manager",
         title: "The resource manager made sessions wait",
-        area: "CPU",
+        area: CPU_AREA,
         advice: "The resource plan limits CPU: compare the limits with the idle CPU of the hosts",
         applies: |class, _| class == "Scheduler",
     },
 ];
+
+/// The finding about DB CPU, and its area.
+const CPU_BOUND: &str = "cpu-bound";
+const CPU_AREA: &str = "CPU";
 
 /// The findings about a report.
 pub fn judge(report: &Report) -> Findings {
@@ -121,9 +125,11 @@ pub fn judge(report: &Report) -> Findings {
         }
     }
     findings.extend(cpu(&view));
-    result
-        .without_impact
-        .retain(|area| !RULES.iter().any(|rule| rule.area == *area && findings.iter().any(|f| f.id == rule.id)));
+    let is_found = |id: &str| findings.iter().any(|finding| finding.id == id);
+    let has_impact = |area: &str| {
+        RULES.iter().any(|rule| rule.area == area && is_found(rule.id)) || (area == CPU_AREA && is_found(CPU_BOUND))
+    };
+    result.without_impact.retain(|area| !has_impact(area));
     let impact = |finding: &Finding| finding.impact.map_or(0.0, |impact| impact.us);
     findings.sort_by(|a, b| a.kind.cmp(&b.kind).then(impact(b).total_cmp(&impact(a))));
     result.findings = findings;
@@ -177,7 +183,7 @@ fn cpu(view: &View<'_>) -> Option<Finding> {
         evidence.push(Evidence { section: "top-events", text: format!("{host:.1} % of the CPUs of the hosts") });
     }
     Some(Finding {
-        id: "cpu-bound",
+        id: CPU_BOUND,
         kind: Kind::Problem,
         title: "The interval is bound by CPU".to_owned(),
         impact: Some(impact(view, us)),
