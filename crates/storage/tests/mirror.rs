@@ -7,19 +7,10 @@ use cellar_storage::{DiskMode, Redundancy, Superblock, Volume, VolumeOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use support::breakable_disk::{BreakableDisk, Breaker};
 use support::codec::compress;
+use support::mirrored::{mirrored, modes, wait_for_resync};
 use support::{MIB, Random, create, disks, open_with, options, read_all};
-
-fn mirrored() -> VolumeOptions {
-    VolumeOptions {
-        redundancy: Redundancy::Normal,
-        intent_idle: Duration::ZERO,
-        online_returned_disks: false,
-        ..options()
-    }
-}
 
 fn disk(folder: &Path, number: usize) -> Arc<dyn Disk> {
     disks(folder, number + 1).pop().unwrap()
@@ -31,10 +22,6 @@ fn open_breakable(folder: &Path) -> (Arc<Volume>, Breaker) {
     let second = BreakableDisk { inner: disk(folder, 1), breaker: breaker.clone() };
     let volume = Volume::open(vec![disk(folder, 0), Arc::new(second)], mirrored()).unwrap();
     (volume, breaker)
-}
-
-fn modes(volume: &Volume) -> Vec<DiskMode> {
-    volume.group_status().disks.iter().map(|disk| disk.mode).collect()
 }
 
 #[test]
@@ -103,11 +90,7 @@ fn a_stale_disk_is_not_used_and_is_resynced_at_a_restart() {
 
     let volume = open_with(folder.path(), 2, || VolumeOptions { online_returned_disks: true, ..mirrored() });
     assert!(read_all(&volume, volume.resolve("file").unwrap()) == expected);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while modes(&volume) != [DiskMode::Online; 2] {
-        assert!(Instant::now() < deadline, "the resync does not end: {:?}", modes(&volume));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for_resync(&volume);
     volume.close().unwrap();
     drop(volume);
     std::fs::rename(folder.path().join("disk0"), folder.path().join("lost")).unwrap();

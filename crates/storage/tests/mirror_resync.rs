@@ -3,31 +3,19 @@
 mod support;
 
 use cellar_storage::disk::{DeviceDisk, Disk, Fault, FaultyDisk};
-use cellar_storage::{DiskMode, ErrorKind, Ino, Redundancy, Volume, VolumeOptions};
+use cellar_storage::{DiskMode, ErrorKind, Ino, Volume, VolumeOptions};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::breakable_disk::{BreakableDisk, Breaker};
 use support::codec::compress;
-use support::{MIB, Random, create, disks, open_with, options, read_all};
+use support::mirrored::{mirrored, modes, wait_for_resync};
+use support::{MIB, Random, create, disks, open_with, read_all};
 
 const DEVICE_BYTES: u64 = 64 << 20;
 
-fn mirrored() -> VolumeOptions {
-    VolumeOptions {
-        redundancy: Redundancy::Normal,
-        intent_idle: Duration::ZERO,
-        online_returned_disks: false,
-        ..options()
-    }
-}
-
 fn second(folder: &Path) -> Arc<dyn Disk> {
     disks(folder, 2).pop().unwrap()
-}
-
-fn modes(volume: &Volume) -> Vec<DiskMode> {
-    volume.group_status().disks.iter().map(|disk| disk.mode).collect()
 }
 
 /// Changes a file in some regions while the second disk is offline. Returns the file's content.
@@ -74,11 +62,7 @@ fn a_stop_ends_a_resync_and_the_next_start_continues() {
     drop((volume, first));
 
     let volume = open_with(folder.path(), 2, || VolumeOptions { online_returned_disks: true, ..mirrored() });
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while modes(&volume) != [DiskMode::Online; 2] {
-        assert!(Instant::now() < deadline, "the resync does not end: {:?}", modes(&volume));
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    wait_for_resync(&volume);
     volume.close().unwrap();
     drop(volume);
     check_second_alone(folder.path(), "file", &expected);

@@ -7,6 +7,7 @@ use cellar_storage::{DiskMode, Ino, Patience, Redundancy, Volume, VolumeOptions}
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use support::mirrored::modes;
 use support::{MIB, Random, create, disks, options, read_all};
 
 /// A volume on two disks, both of which can be slow.
@@ -39,7 +40,7 @@ fn open(folder: &Path, patience: Patience) -> Group {
 
 impl Group {
     fn modes(&self) -> Vec<DiskMode> {
-        self.volume.group_status().disks.iter().map(|disk| disk.mode).collect()
+        modes(&self.volume)
     }
 
     fn wait_until(&self, what: &str, condition: impl Fn() -> bool) {

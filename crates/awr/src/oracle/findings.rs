@@ -209,15 +209,20 @@ pub fn report(report: &Report) -> report::Report {
     all.extend(not_computable(report));
     all.extend(copied(report, "io-profile", "IO Profile", Group::Io, 20));
     all.extend(copied(report, "databases", "Top Databases by", Group::Io, 10));
-    all.sort_by_key(|section| section.group);
+    about(report, "Findings about ", all, findings)
+}
+
+/// A report about a report that was read. Its title is `prefix`, the name of the file, and what the file is about.
+pub(super) fn about(report: &Report, prefix: &str, mut sections: Vec<Section>, findings: Findings) -> report::Report {
+    sections.sort_by_key(|section| section.group);
     let header = &report.header;
     let id = |id: Option<u64>| id.map_or_else(|| "?".to_owned(), |id| id.to_string());
     let subject = format!("DB: {}  Snaps: {}-{}", header.db_name, id(header.begin.snap_id), id(header.end.snap_id));
     report::Report {
         kind: if header.instances.len() > 1 { ReportKind::Global } else { ReportKind::Instance },
-        title: format!("Findings about {}: {subject}", report.name),
+        title: format!("{prefix}{}: {subject}", report.name),
         subject,
-        sections: all,
+        sections,
         findings,
     }
 }

@@ -6,7 +6,7 @@ use super::model::{self, Kind, Report, same_name};
 use crate::document::{Document, Event, Measure, names};
 use crate::figures::time::{TimeModel, foreground_waits, wait_classes};
 use crate::figures::{histogram, percent};
-use crate::report::{self, Kind as ReportKind};
+use crate::report;
 use crate::sections::{self, Bar, Block, Chart, Group, Section};
 use crate::sql_id;
 use crate::table::{Align, Cell, Column, Layout, Table, bytes, duration, grouped};
@@ -44,17 +44,7 @@ pub fn page(report: &Report) -> report::Report {
     for (index, section) in report.sections().enumerate() {
         all.extend(printed(index, section, &mut has_texts));
     }
-    all.sort_by_key(|section| section.group);
-    let header = &report.header;
-    let id = |id: Option<u64>| id.map_or_else(|| "?".to_owned(), |id| id.to_string());
-    let subject = format!("DB: {}  Snaps: {}-{}", header.db_name, id(header.begin.snap_id), id(header.end.snap_id));
-    report::Report {
-        kind: if header.instances.len() > 1 { ReportKind::Global } else { ReportKind::Instance },
-        title: format!("{}: {subject}", report.name),
-        subject,
-        sections: all,
-        findings: found,
-    }
+    findings::about(report, "", all, found)
 }
 
 /// The group of a section, by the beginnings and words of its heading.

@@ -11,6 +11,7 @@ pub mod history;
 pub mod limited_disk;
 pub mod memory_disk;
 pub mod memory_medium;
+pub mod mirrored;
 
 use cellar_storage::disk::{DirectoryDisk, Disk};
 use cellar_storage::{AuSize, ErrorKind, Ino, Kind, NewNode, ROOT_INO, Volume, VolumeOptions};

@@ -5,6 +5,7 @@ use crate::document::names;
 use crate::oracle::lookup::{EventRow, sections_of};
 use crate::oracle::model::{Report, Row, Section, Table, same_name};
 use crate::table::{bytes, duration, grouped};
+use std::cmp::Reverse;
 
 /// Bytes of a block if the report does not say: the default of Oracle and of PostgreSQL.
 const BLOCK_BYTES: f64 = 8192.0;
@@ -86,9 +87,8 @@ impl<'a> Figures<'a> {
         let printed = |row: &Row<'_>| row.text(0).len();
         let is_name = |row: &Row<'_>| row.text(0) == name || (printed(row) >= 16 && name.starts_with(row.text(0)));
         // Names of other statistics can be the beginning of this name: the longest is the statistic's own. Of equal ones, the first.
-        let found = rows.filter(|(_, row)| is_name(row)).enumerate();
-        let own = found.max_by_key(|(number, (_, row))| (printed(row), std::cmp::Reverse(*number)));
-        own.map(|(_, (section, row))| place(section, row)).unwrap_or_default()
+        let own = rows.filter(|(_, row)| is_name(row)).min_by_key(|(_, row)| Reverse(printed(row)));
+        own.map(|(section, row)| place(section, row)).unwrap_or_default()
     }
 
     /// The events with the names, foreground only.

@@ -11,11 +11,9 @@ use clap::builder::PossibleValuesParser;
 use serde_json::json;
 use std::path::Path;
 
-/// Judge Oracle's AWR and Statspack reports: findings, Smart Scan efficiency, waits, histograms, I/O profile
+/// The form in which a report is printed.
 #[derive(clap::Args)]
-pub struct FindingsArguments {
-    #[command(flatten)]
-    files: Files,
+struct Form {
     /// Form of the output: text, html or json
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = PossibleValuesParser::new(["text", "html", "json"]))]
     format: String,
@@ -24,9 +22,24 @@ pub struct FindingsArguments {
     json: bool,
 }
 
+impl Form {
+    fn format(&self) -> Format {
+        let name = if self.json { "json" } else { &self.format };
+        Format::parse(name).unwrap_or(Format::Text)
+    }
+}
+
+/// Judge Oracle's AWR and Statspack reports: findings, Smart Scan efficiency, waits, histograms, I/O profile
+#[derive(clap::Args)]
+pub struct FindingsArguments {
+    #[command(flatten)]
+    files: Files,
+    #[command(flatten)]
+    form: Form,
+}
+
 pub fn findings(arguments: &FindingsArguments) -> Result<(), Failure> {
-    let name = if arguments.json { "json" } else { &arguments.format };
-    let format = Format::parse(name).unwrap_or(Format::Text);
+    let format = arguments.form.format();
     arguments.files.for_each("findings", &mut |report| {
         let text = render::render(&rules::report(&report), format);
         to_stdout(&text)
@@ -162,17 +175,12 @@ fn object(point: &Point) -> serde_json::Value {
 pub struct AdviseArguments {
     #[command(flatten)]
     files: Files,
-    /// Form of the output: text, html or json
-    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = PossibleValuesParser::new(["text", "html", "json"]))]
-    format: String,
-    /// Short for --format json
-    #[arg(long, conflicts_with = "format")]
-    json: bool,
+    #[command(flatten)]
+    form: Form,
 }
 
 pub fn advise(arguments: &AdviseArguments) -> Result<(), Failure> {
-    let name = if arguments.json { "json" } else { &arguments.format };
-    let format = Format::parse(name).unwrap_or(Format::Text);
+    let format = arguments.form.format();
     arguments.files.for_each("advise", &mut |report| to_stdout(&render::render(&advice::report(&report), format)))
 }
 
