@@ -25,10 +25,15 @@ TABLES = {
 }
 # PostgreSQL spills sorts and hash tables of its default work_mem to disk; DuckDB uses most of the machine's memory.
 COMMON = ["work_mem=256MB", "hash_mem_multiplier=2"]
-THREADS = {
-    1: ["max_parallel_workers_per_gather=0"],
-    2: ["max_parallel_workers_per_gather=2", "parallel_leader_participation=off"],
-}
+THREADS = {1: "One", 2: "Two"}
+ENGINES = "Postgres,heap,compressed,DuckDB"
+
+
+def thread_settings(threads):
+    """Returns the settings of a session of PostgreSQL that uses a number of threads; the leader of several workers only waits."""
+    if threads == 1:
+        return ["max_parallel_workers_per_gather=0"]
+    return [f"max_parallel_workers_per_gather={threads}", f"max_parallel_workers={threads}", "parallel_leader_participation=off"]
 
 
 def queries(options):
@@ -68,11 +73,13 @@ def export(db, options, file):
 
 def sessions(options, threads, file):
     """Returns a session of each engine."""
-    found = {}
+    found, wanted = {}, options.engines.split(",")
     for name, place, offload in (("Postgres", "public", "off"), ("heap", "public", "on"), (options.level, "compressed", "on")):
+        if name not in wanted and not (name == options.level and "compressed" in wanted):
+            continue
         settings = [f"search_path={place}", f"cellar.cell_offload_processing={offload}", f"statement_timeout={options.timeout}s"]
-        found[name] = measure.Postgres(options.dsn, settings + COMMON + THREADS[threads] + options.set)
-    if file:
+        found[name] = measure.Postgres(options.dsn, settings + COMMON + thread_settings(threads) + options.set)
+    if file and "DuckDB" in wanted:
         duck = found["DuckDB"] = measure.DuckDB()
         duck.rows(f"ATTACH '{file}' AS copied (READ_ONLY)")
         duck.rows("USE copied")
@@ -88,7 +95,8 @@ def differs(options, sql, these, those):
 
 
 def geometric_mean(values):
-    return math.exp(sum(map(math.log, values)) / len(values))
+    """Returns the geometric mean; None of no values."""
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
 
 
 def measure_threads(options, threads, found):
@@ -105,10 +113,11 @@ def measure_threads(options, threads, found):
             except Exception as error:  # pylint: disable=broad-except
                 errors[engine] = str(error).strip()
                 canceled += engine == "Postgres" and "statement timeout" in errors[engine]
+        reference = next(iter(answers), None)
         for engine, answer in answers.items():
-            trouble = "Postgres" in answers and differs(options, sql, answers["Postgres"], answer)
+            trouble = differs(options, sql, answers[reference], answer)
             if trouble:
-                errors[engine] = f"differs from PostgreSQL's answer: {trouble}"
+                errors[engine] = f"differs from the answer of {reference}: {trouble}"
         for engine, error in errors.items():
             print(f"{name}: {engine}: {error}", file=sys.stderr)
         failures += len(errors) > canceled
@@ -130,7 +139,7 @@ def measure_threads(options, threads, found):
     rows.append(["geometric mean", *whole, *(measure.number(geometric_mean(list(ratio.values())), "x") for ratio in ratios.values()), ""])
     whole = [measure.number(sum(ms[engine] for ms in medians.values() if engine in ms)) for engine in columns]
     rows.append(["sum", *whole, *("" for _ in ratios), ""])
-    print(f"### {'One thread' if threads == 1 else 'Two threads'}; median (minimum) of {options.runs} runs, ms\n")
+    print(f"### {THREADS.get(threads, threads)} {'thread' if threads == 1 else 'threads'}; median (minimum) of {options.runs} runs, ms\n")
     measure.table(["", *columns, *(f"{other} / {options.level}" for other in ratios), "offloaded"], rows)
     slower = [f"{name} {1 / ratio:.1f}" for name, ratio in ratios.get("DuckDB", {}).items() if ratio < 1 / 3]
     print(f"more than 3 times DuckDB's time: {', '.join(slower) or 'none'}\n")
@@ -146,6 +155,8 @@ def main():
     parser.add_argument("--level", default="query low", help="level of the compressed tables")
     parser.add_argument("--duckdb", metavar="FILE", help="DuckDB's database file; is created if it does not exist")
     parser.add_argument("--threads", default="1,2", metavar="1,2", help="numbers of threads")
+    parser.add_argument("--workers", type=int, metavar="N", help="parallel workers planned for a scan of each table above 8 MiB")
+    parser.add_argument("--engines", default=ENGINES, metavar=ENGINES, help="engines to measure")
     parser.add_argument("--queries", default="", metavar="q01,q02,…", help="run only these queries")
     parser.add_argument("--clickbench", default=clickbench.SOURCE, help="a clone of ClickBench, or the URL to clone")
     parser.add_argument("--work", default=".", metavar="FOLDER", help="folder for the clone")
@@ -155,6 +166,11 @@ def main():
     db = measure.Postgres(options.dsn, options.set)
     if options.suite == "tpch" and not options.loaded:
         compress_tables(db, options)
+    if options.workers is not None:
+        for (table,) in db.rows(
+            "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relname = ANY (%s) AND pg_table_size(oid) > 8 << 20", (list(TABLES[options.suite]),)
+        ):
+            db.rows(f"ALTER TABLE {table} SET (parallel_workers = {options.workers})")
     if options.duckdb and not os.path.exists(options.duckdb):
         export(db, options, options.duckdb)
     chosen = [name for name in options.queries.split(",") if name]
