@@ -95,89 +95,76 @@ put_type_counts(ReturnSetInfo *rsinfo, const CellarClusterCell *cell, const Cell
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
-/*
- * Appends the counts of one cell, by file type and relation if by_type is true.
- * Returns false, with *error filled, if the cell does not answer.
- */
-static bool
-put_cell(CellarClusterCell *cell, bool by_type, ReturnSetInfo *rsinfo, CellarError *error)
-{
-	CellarSession *session = cellar_session_open(cell->location.socket_path, error);
-	const char **roots = palloc(list_length(cell->roots) * sizeof(char *));
-	size_t		count;
-	bool		answered = false;
+/* ---- queries ---- */
 
-	if (session == NULL)
-		return false;
+static const char **
+root_paths(const CellarClusterCell *cell)
+{
+	const char **roots = palloc(list_length(cell->roots) * sizeof(char *));
+
 	for (int i = 0; i < list_length(cell->roots); i++)
 		roots[i] = list_nth(cell->roots, i);
-
-	PG_TRY();
-	{
-		if (by_type)
-			cellar_query_file_type_io(session->connection, roots, list_length(cell->roots));
-		else
-			cellar_query_file_io(session->connection, roots, list_length(cell->roots));
-		answered = cellar_session_next(session) == (by_type ? CELLAR_FILE_TYPE_IO : CELLAR_FILE_IO);
-		if (answered && by_type)
-		{
-			const CellarFileTypeIo *counts = cellar_file_type_io(session->connection, &count);
-
-			for (size_t i = 0; i < count; i++)
-			{
-				if (counts[i].root < (uint32_t) list_length(cell->roots))
-					put_type_counts(rsinfo, cell, &counts[i]);
-			}
-		}
-		else if (answered)
-		{
-			const CellarFileIo *counts = cellar_file_io(session->connection, &count);
-
-			for (size_t i = 0; i < count; i++)
-				put_counts(rsinfo, cell->location.socket_path, &counts[i]);
-		}
-		else
-			*error = cellar_session_error(session);
-	}
-	PG_CATCH();
-	{
-		cellar_session_close(session);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-
-	if (answered)
-		cellar_session_release(session);
-	else
-		cellar_session_close(session);
-	return answered;
+	return roots;
 }
 
-/* Appends the counts of all cells.  A cell that does not run or does not answer causes a warning, and its rows are missing. */
 static void
-put_cells(ReturnSetInfo *rsinfo, bool by_type)
+send_query(CellarConnection *connection, const CellarClusterCell *cell)
 {
-	ListCell   *lc;
+	cellar_query_file_io(connection, root_paths(cell), list_length(cell->roots));
+}
 
-	foreach(lc, cellar_cluster_cells_or_warn())
+static void
+send_type_query(CellarConnection *connection, const CellarClusterCell *cell)
+{
+	cellar_query_file_type_io(connection, root_paths(cell), list_length(cell->roots));
+}
+
+static void
+put_all_counts(CellarConnection *connection, const CellarClusterCell *cell, ReturnSetInfo *rsinfo)
+{
+	size_t		count;
+	const CellarFileIo *counts = cellar_file_io(connection, &count);
+
+	for (size_t i = 0; i < count; i++)
+		put_counts(rsinfo, cell->location.socket_path, &counts[i]);
+}
+
+static void
+put_all_type_counts(CellarConnection *connection, const CellarClusterCell *cell, ReturnSetInfo *rsinfo)
+{
+	size_t		count;
+	const CellarFileTypeIo *counts = cellar_file_type_io(connection, &count);
+
+	for (size_t i = 0; i < count; i++)
 	{
-		CellarError error;
-
-		if (!put_cell(lfirst(lc), by_type, rsinfo, &error))
-			ereport(WARNING,
-					(errcode(ERRCODE_CONNECTION_FAILURE),
-					 errmsg("could not read file I/O counts from a cell: %s", error.message),
-					 *error.detail ? errdetail("%s", error.detail) : 0,
-					 *error.hint ? errhint("%s", error.hint) : 0));
+		if (counts[i].root < (uint32_t) list_length(cell->roots))
+			put_type_counts(rsinfo, cell, &counts[i]);
 	}
+}
+
+static void
+warn(CellarError error)
+{
+	ereport(WARNING,
+			(errcode(ERRCODE_CONNECTION_FAILURE),
+			 errmsg("could not read file I/O counts from a cell: %s", error.message),
+			 *error.detail ? errdetail("%s", error.detail) : 0,
+			 *error.hint ? errhint("%s", error.hint) : 0));
 }
 
 /* cellar.get_file_io(): one row per cell, database and kind of operation */
 Datum
 cellar_file_io_counts(PG_FUNCTION_ARGS)
 {
+	static const CellarCellQuery query = {
+		.answer = CELLAR_FILE_IO,
+		.send = send_query,
+		.put_rows = put_all_counts,
+		.warn = warn
+	};
+
 	InitMaterializedSRF(fcinfo, 0);
-	put_cells((ReturnSetInfo *) fcinfo->resultinfo, false);
+	cellar_query_cells(&query, (ReturnSetInfo *) fcinfo->resultinfo);
 	return (Datum) 0;
 }
 
@@ -189,7 +176,14 @@ cellar_file_io_counts(PG_FUNCTION_ARGS)
 Datum
 cellar_file_type_io_counts(PG_FUNCTION_ARGS)
 {
+	static const CellarCellQuery query = {
+		.answer = CELLAR_FILE_TYPE_IO,
+		.send = send_type_query,
+		.put_rows = put_all_type_counts,
+		.warn = warn
+	};
+
 	InitMaterializedSRF(fcinfo, 0);
-	put_cells((ReturnSetInfo *) fcinfo->resultinfo, true);
+	cellar_query_cells(&query, (ReturnSetInfo *) fcinfo->resultinfo);
 	return (Datum) 0;
 }

@@ -8,6 +8,7 @@
 #ifndef CELLAR_CELL_H
 #define CELLAR_CELL_H
 
+#include "nodes/execnodes.h"
 #include "storage/latch.h"
 #include "utils/relcache.h"
 
@@ -94,6 +95,19 @@ extern void cellar_session_pause(CellarSession *session, CellarEvent event);
 extern CellarEvent cellar_session_next(CellarSession *session);
 extern CellarError cellar_session_error(CellarSession *session);
 extern uint64 cellar_session_wait(CellarSession *session, CellarEvent event);
+
+/* cell_query.c */
+
+/* A query to each cell; see cell_query.c. */
+typedef struct CellarCellQuery
+{
+	CellarEvent answer;
+	void		(*send) (CellarConnection *connection, const CellarClusterCell *cell);
+	void		(*put_rows) (CellarConnection *connection, const CellarClusterCell *cell, ReturnSetInfo *rsinfo);
+	void		(*warn) (CellarError error);
+} CellarCellQuery;
+
+extern void cellar_query_cells(const CellarCellQuery *query, ReturnSetInfo *rsinfo);
 
 /* exchange.c */
 
