@@ -734,7 +734,25 @@ AS 'MODULE_PATHNAME', 'cellar_query_database'
 LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION awr.query_database(oid, text) IS
-  'runs a read-only query of one jsonb column in another database, in a background worker with superuser rights';
+  'runs a read-only query of one jsonb column in another database, in a background worker with superuser rights; a query in this database is run by the session itself';
+
+-- Packed rows are a jsonb string in place of an array of objects; see packed_rows.c. A query of three columns (kind, record,
+-- jsonb) returns one jsonb value of packed rows for each kind.
+CREATE FUNCTION awr.unpack_rows(data jsonb)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_unpack_rows'
+LANGUAGE C STRICT STABLE PARALLEL SAFE;
+
+COMMENT ON FUNCTION awr.unpack_rows(jsonb) IS
+  'rows of awr.last_value.data, whether they are packed or an array of objects; the caller names the columns and their types';
+
+-- Returns whether the rows of a kind are packed, because there are thousands of them.
+CREATE FUNCTION awr.is_packed(kind text)
+RETURNS boolean
+LANGUAGE sql IMMUTABLE
+RETURN kind IN ('table_stat', 'index_stat', 'plan_stat');
+
+COMMENT ON FUNCTION awr.is_packed(text) IS 'for internal use by awr.collect';
 
 CREATE FUNCTION awr.get_incarnation()
 RETURNS bigint
@@ -1395,7 +1413,7 @@ COMMENT ON FUNCTION awr.get_file_names(jsonb, oid, boolean) IS 'for internal use
 CREATE TYPE awr.collected AS (kind text, database oid, data jsonb);
 COMMENT ON TYPE awr.collected IS 'a row of awr.collect()';
 
--- Returns the current cumulative values: one row per kind and database, whose data are an array of rows. A source that
+-- Returns the current cumulative values: one row per kind and database, whose data are an array of rows, or packed rows. A source that
 -- fails or that is not available returns a row of kind "note". Writes nothing, so it also runs on a standby.
 CREATE FUNCTION awr.collect(OUT kind text, OUT database oid, OUT data jsonb)
 RETURNS SETOF record
@@ -1405,6 +1423,7 @@ DECLARE
   d record;
   version int := current_setting('server_version_num')::int;
   statement text;
+  others text;
   files jsonb;
   names jsonb := '[]';
 BEGIN
@@ -1417,6 +1436,9 @@ BEGIN
         kind := 'note';
         data := jsonb_build_object('kind', 'source missing', 'object', c.requires,
                                    'description', format('%s is not installed', c.requires));
+      ELSIF awr.is_packed(c.kind) THEN
+        SELECT r INTO data FROM pg_database o, awr.query_database(o.oid, format('SELECT %L::text, s, NULL::jsonb FROM (%s) s', c.kind, statement)) r
+          WHERE o.datname = current_database();
       ELSE
         EXECUTE 'SELECT jsonb_agg(' || awr.get_row(c.source) || ') FROM (' || statement || ') s' INTO data;
       END IF;
@@ -1445,18 +1467,19 @@ BEGIN
     RETURN NEXT;
   END LOOP;
 
-  SELECT string_agg(format('SELECT %L::text AS kind, %s AS row FROM (%s) s', s.kind, awr.get_row(s.source), s.source), ' UNION ALL ')
-    INTO statement
+  SELECT string_agg(format('SELECT %L::text AS kind, s AS row, NULL::jsonb AS json FROM (%s) s', s.kind, s.source), ' UNION ALL ')
+           FILTER (WHERE awr.is_packed(s.kind)),
+         string_agg(format('SELECT %L::text AS kind, %s AS row FROM (%s) s', s.kind, awr.get_row(s.source), s.source), ' UNION ALL ')
+           FILTER (WHERE NOT awr.is_packed(s.kind))
+    INTO statement, others
     FROM awr.collector s WHERE scope = 'database' AND version BETWEEN min_version AND max_version;
   FOR d IN SELECT oid, datname FROM pg_database WHERE datallowconn AND datconnlimit <> -2 AND NOT datistemplate LOOP
     BEGIN
       FOR kind, data IN
-        EXECUTE CASE WHEN d.datname = current_database()
-                     THEN 'SELECT kind, jsonb_agg(row) FROM (' || concat_ws(' UNION ALL ', statement, awr.get_file_names(files, d.oid, true)) || ') s GROUP BY kind'
-                     ELSE format('SELECT r ->> ''kind'', r -> ''rows'' FROM awr.query_database(%s, %L) r', d.oid,
-                                 'SELECT jsonb_build_object(''kind'', kind, ''rows'', jsonb_agg(row)) FROM ('
-                                 || concat_ws(' UNION ALL ', statement, awr.get_file_names(files, d.oid, false)) || ') s GROUP BY kind')
-                END
+        SELECT CASE jsonb_typeof(r) WHEN 'string' THEN split_part(left(r #>> '{}', 64), E'\n', 1) ELSE r ->> 'kind' END,
+               CASE jsonb_typeof(r) WHEN 'string' THEN r ELSE r -> 'rows' END
+        FROM awr.query_database(d.oid, format('%s UNION ALL SELECT NULL, NULL::record, jsonb_build_object(''kind'', kind, ''rows'', jsonb_agg(row)) FROM (%s) s GROUP BY kind',
+               statement, concat_ws(' UNION ALL ', others, awr.get_file_names(files, d.oid, d.datname = current_database())))) r
       LOOP
         IF kind = 'file_name' THEN
           names := names || data;
@@ -1593,8 +1616,8 @@ BEGIN
     ELSE 'row_changed' END;
 
   EXECUTE format(
-    'WITH c AS MATERIALIZED (SELECT * FROM jsonb_to_recordset($1) x (%7$s)),
-          p AS MATERIALIZED (SELECT * FROM jsonb_to_recordset($2) x (%8$s)),
+    'WITH c AS MATERIALIZED (SELECT * FROM awr.unpack_rows($1) x (%7$s)),
+          p AS MATERIALIZED (SELECT * FROM awr.unpack_rows($2) x (%8$s)),
           i AS MATERIALIZED (
             SELECT %2$s, r.reset, p.%11$I IS NOT NULL AS known, %9$s AS row_changed
             FROM c LEFT JOIN p ON (%3$s) CROSS JOIN LATERAL (SELECT coalesce(%4$s, false) AS reset) r),
@@ -1755,11 +1778,11 @@ BEGIN
                               AND (v.kind NOT IN ('setting', 'object_name') OR last_facts ->> 'day' = day::text)));
     -- A cell that did not answer keeps its values for the next snapshot.
     INSERT INTO awr.last_value AS l VALUES (instance.instance_id, v.kind, v.database, v.data)
-      ON CONFLICT (instance_id, kind, database) DO UPDATE SET data = excluded.data
-        || CASE WHEN v.kind IN ('cell_io_stat', 'cell_file_stat') THEN
-             coalesce((SELECT jsonb_agg(o) FROM jsonb_array_elements(l.data) o
-                       WHERE NOT EXISTS (SELECT FROM jsonb_array_elements(v.data) n WHERE n -> 'cell' = o -> 'cell')), '[]')
-           ELSE '[]' END;
+      ON CONFLICT (instance_id, kind, database) DO UPDATE SET data =
+        CASE WHEN v.kind IN ('cell_io_stat', 'cell_file_stat') THEN
+               excluded.data || coalesce((SELECT jsonb_agg(o) FROM jsonb_array_elements(l.data) o
+                                          WHERE NOT EXISTS (SELECT FROM jsonb_array_elements(v.data) n WHERE n -> 'cell' = o -> 'cell')), '[]')
+             ELSE excluded.data END;
   END LOOP;
   DELETE FROM awr.last_value l
     WHERE l.instance_id = instance.instance_id AND l.kind NOT IN ('facts', 'samples', 'texts')
@@ -2009,7 +2032,7 @@ BEGIN
   LOCK TABLE awr.plan_text IN SHARE UPDATE EXCLUSIVE MODE;
   DELETE FROM awr.word w WHERE w.last_day < first;
   WITH present AS MATERIALIZED (
-    SELECT l.instance_id, (r ->> 'query_id')::bigint AS query_id FROM awr.last_value l, jsonb_array_elements(l.data) r WHERE l.kind = 'plan_stat'),
+    SELECT l.instance_id, r.query_id FROM awr.last_value l, awr.unpack_rows(l.data) r (query_id bigint) WHERE l.kind = 'plan_stat'),
   plans AS (
     DELETE FROM awr.plan_text t WHERE t.last_day < first AND (t.instance_id, t.query_id) NOT IN (SELECT p.instance_id, p.query_id FROM present p))
   DELETE FROM awr.query_text t WHERE t.last_day < first AND (t.instance_id, t.query_id) NOT IN (SELECT p.instance_id, p.query_id FROM present p);
@@ -2179,10 +2202,10 @@ CREATE FUNCTION awr.known_table(instance integer, database jsonb, relation jsonb
 RETURNS jsonb
 LANGUAGE sql STABLE
 RETURN jsonb_build_object('dbid', database, 'relid', relation, 'relname', CASE relation WHEN '0' THEN '(other relations)' ELSE relation::text END)
-       || coalesce((SELECT jsonb_build_object('schemaname', e -> 'schemaname', 'relname', e -> 'relname', 'relkind', e -> 'relkind', 'tablespace', e -> 'tablespace')
-                    FROM awr.last_value l, jsonb_array_elements(l.data) e
+       || coalesce((SELECT to_jsonb(e) - 'relid'
+                    FROM awr.last_value l, awr.unpack_rows(l.data) e (relid oid, schemaname text, relname text, relkind text, tablespace oid)
                     WHERE l.instance_id = instance AND l.kind = 'table_stat' AND l.database = (known_table.database #>> '{}')::oid
-                      AND (e ->> 'relid') = relation #>> '{}' LIMIT 1), '{}');
+                      AND e.relid = (relation #>> '{}')::oid LIMIT 1), '{}');
 
 COMMENT ON FUNCTION awr.known_table(integer, jsonb, jsonb) IS 'for internal use by awr.report_data';
 

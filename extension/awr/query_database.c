@@ -1,15 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * query_database.c
- *	  awr.query_database(): the rows of a query in another database.
+ *	  awr.query_database(): the rows of a query in any database.
  *
  * Statistics of tables and indexes can be read only in their own database.  A
  * background worker connects to that database with superuser rights, runs the
- * query in a read-only transaction and sends each row through a shared-memory
+ * query in a read-only transaction and sends each result through a shared-memory
  * queue: as a message of type 'B', the bytes of the jsonb value, or of type 'D',
  * its text in UTF-8, if the databases have different encodings.  Errors of the
  * worker travel through the same queue as protocol messages, and are raised in the
- * calling session.
+ * calling session.  A query in this database is run by the session itself.
  *
  *-------------------------------------------------------------------------
  */
@@ -58,23 +58,83 @@ typedef struct QueryRequest
 	char		query[FLEXIBLE_ARRAY_MEMBER];
 } QueryRequest;
 
-/* ---- the worker ---- */
+/* ---- the query ---- */
 
+/* Where the results of a query go. */
+typedef void (*PutResult) (Datum jsonb, void *arg);
+
+typedef struct PackedKind
+{
+	char	   *kind;
+	CellarRowPacker *packer;
+} PackedKind;
+
+/*
+ * Adds a row of three columns: its kind; the row, which is packed with the others of
+ * its kind; and a result that is not packed, if the row is NULL.
+ */
 static void
-send_rows(shm_mq_handle *queue, const char *query, int encoding)
+pack_row(HeapTuple tuple, TupleDesc columns, List **kinds, PutResult put, void *arg)
+{
+	bool		is_json;
+	bool		null;
+	Datum		row = SPI_getbinval(tuple, columns, 2, &is_json);
+	Datum		json = SPI_getbinval(tuple, columns, 3, &null);
+	char	   *kind;
+	ListCell   *lc;
+	PackedKind *packed = NULL;
+
+	if (is_json)
+	{
+		if (!null)
+			put(json, arg);
+		return;
+	}
+	kind = SPI_getvalue(tuple, columns, 1);
+	foreach(lc, *kinds)
+	{
+		if (strcmp(((PackedKind *) lfirst(lc))->kind, kind) == 0)
+			packed = lfirst(lc);
+	}
+	if (packed == NULL)
+	{
+		packed = palloc(sizeof(PackedKind));
+		packed->kind = pstrdup(kind);
+		packed->packer = cellar_begin_packing(kind, DatumGetHeapTupleHeader(row));
+		*kinds = lappend(*kinds, packed);
+	}
+	cellar_pack_row(packed->packer, DatumGetHeapTupleHeader(row));
+	pfree(kind);
+}
+
+/* Returns the value of the first column as jsonb. */
+static Datum
+first_column(HeapTuple tuple, TupleDesc columns)
+{
+	bool		null;
+	Datum		value = SPI_getbinval(tuple, columns, 1, &null);
+
+	if (!null && SPI_gettypeid(columns, 1) == JSONBOID)
+		return value;
+	return DirectFunctionCall1(jsonb_in, CStringGetDatum(null ? "null" : SPI_getvalue(tuple, columns, 1)));
+}
+
+/* Runs a query of one column, or of three as described at pack_row. */
+static void
+run_query(const char *query, bool read_only, PutResult put, void *arg)
 {
 	SPIPlanPtr	plan;
 	Portal		portal;
-	StringInfoData row;
+	List	   *kinds = NIL;
+	ListCell   *lc;
 
-	initStringInfo(&row);
 	SPI_connect();
 	plan = SPI_prepare(query, 0, NULL);
 	if (plan == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("could not prepare the query: %s", SPI_result_code_string(SPI_result))));
-	portal = SPI_cursor_open(NULL, plan, NULL, NULL, true);
+	portal = SPI_cursor_open(NULL, plan, NULL, NULL, read_only);
 	for (;;)
 	{
 		SPI_cursor_fetch(portal, true, ROWS_PER_FETCH);
@@ -84,32 +144,53 @@ send_rows(shm_mq_handle *queue, const char *query, int encoding)
 		{
 			HeapTuple	tuple = SPI_tuptable->vals[i];
 			TupleDesc	columns = SPI_tuptable->tupdesc;
-			bool		null;
-			Datum		value = SPI_getbinval(tuple, columns, 1, &null);
 
-			resetStringInfo(&row);
-			if (!null && encoding == GetDatabaseEncoding() && SPI_gettypeid(columns, 1) == JSONBOID)
-			{
-				Jsonb	   *binary = DatumGetJsonbP(value);
-
-				appendStringInfoChar(&row, 'B');
-				appendBinaryStringInfo(&row, (char *) binary, VARSIZE(binary));
-			}
+			if (columns->natts == 3)
+				pack_row(tuple, columns, &kinds, put, arg);
 			else
-			{
-				char	   *text = null ? pstrdup("null") : SPI_getvalue(tuple, columns, 1);
-
-				appendStringInfoChar(&row, 'D');
-				cellar_append_converted(&row, text, strlen(text), GetDatabaseEncoding(), PG_UTF8, "\\\\");
-				pfree(text);
-			}
-			/* The session that called has exited or raised an error. */
-			if (shm_mq_send(queue, row.len, row.data, false, true) != SHM_MQ_SUCCESS)
-				proc_exit(0);
+				put(first_column(tuple, columns), arg);
 		}
 		SPI_freetuptable(SPI_tuptable);
 	}
+	foreach(lc, kinds)
+		put(cellar_end_packing(((PackedKind *) lfirst(lc))->packer), arg);
+	SPI_cursor_close(portal);
 	SPI_finish();
+}
+
+/* ---- the worker ---- */
+
+typedef struct Sender
+{
+	shm_mq_handle *queue;
+	int			encoding;		/* of the session's database */
+	StringInfoData message;
+} Sender;
+
+static void
+send_result(Datum jsonb, void *arg)
+{
+	Sender	   *sender = arg;
+	StringInfo	message = &sender->message;
+	Jsonb	   *binary = DatumGetJsonbP(jsonb);
+
+	resetStringInfo(message);
+	if (sender->encoding == GetDatabaseEncoding())
+	{
+		appendStringInfoChar(message, 'B');
+		appendBinaryStringInfo(message, (char *) binary, VARSIZE(binary));
+	}
+	else
+	{
+		char	   *text = JsonbToCString(NULL, &binary->root, VARSIZE(binary));
+
+		appendStringInfoChar(message, 'D');
+		cellar_append_converted(message, text, strlen(text), GetDatabaseEncoding(), PG_UTF8, "\\\\");
+		pfree(text);
+	}
+	/* The session that called has exited or raised an error. */
+	if (shm_mq_send(sender->queue, message->len, message->data, false, true) != SHM_MQ_SUCCESS)
+		proc_exit(0);
 }
 
 void
@@ -118,7 +199,7 @@ cellar_query_worker_main(Datum arg)
 	dsm_segment *segment;
 	QueryRequest *request;
 	shm_mq	   *mq;
-	shm_mq_handle *queue;
+	Sender		sender;
 
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
@@ -132,8 +213,10 @@ cellar_query_worker_main(Datum arg)
 	request = dsm_segment_address(segment);
 	mq = (shm_mq *) ((char *) request + request->queue_offset);
 	shm_mq_set_sender(mq, MyProc);
-	queue = shm_mq_attach(mq, segment, NULL);
-	pq_redirect_to_shm_mq(segment, queue);
+	sender.queue = shm_mq_attach(mq, segment, NULL);
+	sender.encoding = request->encoding;
+	initStringInfo(&sender.message);
+	pq_redirect_to_shm_mq(segment, sender.queue);
 
 	BackgroundWorkerInitializeConnectionByOid(request->database, InvalidOid, 0);
 	CellarNoTransactionTimeout();
@@ -153,10 +236,10 @@ cellar_query_worker_main(Datum arg)
 	XactReadOnly = true;
 	PushActiveSnapshot(GetTransactionSnapshot());
 	pgstat_report_activity(STATE_RUNNING, request->query);
-	send_rows(queue, request->query, request->encoding);
+	run_query(request->query, true, send_result, &sender);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
-	(void) shm_mq_send(queue, 1, "Z", false, true);
+	(void) shm_mq_send(sender.queue, 1, "Z", false, true);
 	dsm_detach(segment);
 	proc_exit(0);
 }
@@ -182,11 +265,19 @@ start_worker(dsm_segment *segment)
 	return handle;
 }
 
-Datum
-cellar_query_database(PG_FUNCTION_ARGS)
+static void
+put_row(Datum jsonb, void *arg)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	char	   *query = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	ReturnSetInfo *rsinfo = arg;
+	bool		null = false;
+
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &jsonb, &null);
+}
+
+/* Runs a query in another database and returns its rows. */
+static void
+query_other_database(Oid database, const char *query, ReturnSetInfo *rsinfo)
+{
 	Size		queue_offset = MAXALIGN(offsetof(QueryRequest, query) + strlen(query) + 1);
 	dsm_segment *segment = dsm_create(queue_offset + QUEUE_BYTES, 0);
 	QueryRequest *request = dsm_segment_address(segment);
@@ -197,8 +288,7 @@ cellar_query_database(PG_FUNCTION_ARGS)
 	StringInfoData converted;
 
 	initStringInfo(&converted);
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	request->database = PG_GETARG_OID(0);
+	request->database = database;
 	request->encoding = GetDatabaseEncoding();
 	request->queue_offset = queue_offset;
 	strcpy(request->query, query);
@@ -219,7 +309,6 @@ cellar_query_database(PG_FUNCTION_ARGS)
 		StringInfoData message;
 		ErrorData	error;
 		Datum		value;
-		bool		null = false;
 
 		if (shm_mq_receive(queue, &length, &data, false) != SHM_MQ_SUCCESS)
 			ereport(ERROR,
@@ -233,14 +322,14 @@ cellar_query_database(PG_FUNCTION_ARGS)
 			case 'B':
 				value = PointerGetDatum(palloc(length - 1));
 				memcpy(DatumGetPointer(value), message.data + 1, length - 1);
-				tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value, &null);
+				put_row(value, rsinfo);
 				pfree(DatumGetPointer(value));
 				break;
 			case 'D':
 				resetStringInfo(&converted);
 				cellar_append_converted(&converted, message.data + 1, length - 1, PG_UTF8, GetDatabaseEncoding(), "\\\\");
 				value = DirectFunctionCall1(jsonb_in, CStringGetDatum(converted.data));
-				tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value, &null);
+				put_row(value, rsinfo);
 				pfree(DatumGetPointer(value));
 				break;
 			case 'E':
@@ -258,6 +347,21 @@ cellar_query_database(PG_FUNCTION_ARGS)
 		pfree(message.data);
 	}
 	dsm_detach(segment);
+}
+
+/* awr.query_database() */
+Datum
+cellar_query_database(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	Oid			database = PG_GETARG_OID(0);
+	char	   *query = text_to_cstring(PG_GETARG_TEXT_PP(1));
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	if (database == MyDatabaseId)
+		run_query(query, false, put_row, rsinfo);
+	else
+		query_other_database(database, query, rsinfo);
 	return (Datum) 0;
 }
 

@@ -75,16 +75,20 @@ done
 DB=busy q "CREATE TABLE wide (a int PRIMARY KEY, b text); ALTER TABLE wide ALTER b SET STORAGE EXTERNAL; INSERT INTO wide SELECT i, repeat('y', 5000) FROM generate_series(1, 100) i"
 DB=busy q "SELECT length(b) FROM wide WHERE a = 7" >/dev/null
 snapshot >/dev/null
+# objects DATA: packed rows as an array of objects.
+objects() {
+    printf "(SELECT jsonb_agg(jsonb_object(string_to_array(lines[2], E'\\\\t'), string_to_array(line, E'\\\\t', E'\\\\\\\\N'))) FROM string_to_array(%s #>> '{}', E'\\\\n') lines, unnest(lines[3:]) line)" "$1"
+}
 for kind in table index; do
     if [ $kind = table ]; then id=relid views=tables; else id=indexrelid views=indexes; fi
     difference=$(DB=busy q "SELECT string_agg(key || ' ' || relname || ' ' || value || ' ' || coalesce(c.row ->> key, 'NULL'), ', ')
         FROM (SELECT s.relname, key, value, s.$id FROM pg_statio_all_$views s, jsonb_each_text(to_jsonb(s)) WHERE key LIKE '%blks%' AND schemaname = 'public') v
-             LEFT JOIN (SELECT (r ->> '$id')::oid AS $id, r AS row FROM jsonb_array_elements('$(q "SELECT jsonb_agg(r) FROM awr.last_value l, jsonb_array_elements(data) r
+             LEFT JOIN (SELECT (r ->> '$id')::oid AS $id, r AS row FROM jsonb_array_elements('$(q "SELECT jsonb_agg(r) FROM awr.last_value l, jsonb_array_elements($(objects l.data)) r
                 WHERE kind = '${kind}_stat' AND database = (SELECT oid FROM pg_database WHERE datname = 'busy') AND r ->> 'schemaname' = 'public'")'::jsonb) r) c USING ($id)
         WHERE value IS DISTINCT FROM c.row ->> key")
     check_equal "blocks read and hit of $views are those of pg_statio_all_$views" "$difference" ""
     check_equal "sizes of $views are those of pg_relation_size()" "$(DB=busy q "SELECT count(*) FILTER (WHERE pg_relation_size(oid) <> size) || ' of ' || (count(*) > 0)
-        FROM jsonb_to_recordset('$(q "SELECT jsonb_agg(jsonb_build_object('oid', r -> '$id', 'size', r -> 'size')) FROM awr.last_value l, jsonb_array_elements(data) r
+        FROM jsonb_to_recordset('$(q "SELECT jsonb_agg(jsonb_build_object('oid', r -> '$id', 'size', r -> 'size')) FROM awr.last_value l, jsonb_array_elements($(objects l.data)) r
             WHERE kind = '${kind}_stat' AND database = (SELECT oid FROM pg_database WHERE datname = 'busy')")'::jsonb) x (oid oid, size bigint)")" "0 of true"
 done
 # A segment that is full is followed by another one. The segments of this relation are sparse files.
@@ -195,7 +199,7 @@ begin=$end
 DB=busy q "SELECT sum(a) FROM locked" >/dev/null
 # As if the counters had been greater: a wrapped counter of a device, a reset of a table's statistics.
 q "UPDATE awr.last_value SET data = (SELECT jsonb_agg(CASE WHEN r ->> 'name' ~ '^(DISK|NETWORK)_.*_BYTES' THEN r || '{\"total\": 9223372036854775807}' ELSE r END) FROM jsonb_array_elements(data) r) WHERE kind = 'os_stat'"
-q "UPDATE awr.last_value SET data = (SELECT jsonb_agg(CASE WHEN r ->> 'relname' = 'locked' THEN r || '{\"seq_scan\": 9000000000}' ELSE r END) FROM jsonb_array_elements(data) r) WHERE kind = 'table_stat'"
+q "UPDATE awr.last_value SET data = (SELECT jsonb_agg(CASE WHEN r ->> 'relname' = 'locked' THEN r || '{\"seq_scan\": 9000000000}' ELSE r END) FROM jsonb_array_elements($(objects data)) r) WHERE kind = 'table_stat'"
 end=$(snapshot)
 check_equal "counters that decrease are noted" "$(q "SELECT string_agg(DISTINCT kind || ' ' || object, ', ') FROM awr.note WHERE snap_id = $end AND kind = 'statistics reset'")" \
     "$([ -r /proc/diskstats ] && echo "statistics reset os_stat, ")statistics reset table_stat"

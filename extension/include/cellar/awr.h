@@ -11,6 +11,7 @@
 #ifndef CELLAR_AWR_H
 #define CELLAR_AWR_H
 
+#include "access/htup.h"
 #include "datatype/timestamp.h"
 #include "lib/stringinfo.h"
 #include "nodes/plannodes.h"
@@ -129,6 +130,14 @@ extern void cellar_count_relation_scan(Oid relation, uint64 eligible_bytes, uint
 /* temp_files.c */
 extern void cellar_read_temp_files(void);
 extern int64 cellar_temp_bytes(int pid);
+
+/* packed_rows.c */
+
+typedef struct CellarRowPacker CellarRowPacker;
+
+extern CellarRowPacker *cellar_begin_packing(const char *kind, HeapTupleHeader first);
+extern void cellar_pack_row(CellarRowPacker *packer, HeapTupleHeader row);
+extern Datum cellar_end_packing(CellarRowPacker *packer);
 
 /* sampler.c */
 extern TimestampTz cellar_sample_sessions(TimestampTz now);
