@@ -221,7 +221,7 @@ cellar_launcher_main(Datum arg)
 		}
 
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next), PG_WAIT_EXTENSION);
+						 Min(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next), MAX_SLEEP_MS), PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 

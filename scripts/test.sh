@@ -144,6 +144,7 @@ stage_awr() {
     "$ROOT/tests/awr/files.sh" || status=$?
     "$ROOT/tests/awr/figures.sh" || status=$?
     "$ROOT/tests/awr/sources.sh" || status=$?
+    "$ROOT/tests/awr/sampler.sh" || status=$?
     "$ROOT/tests/awr/repository.sh" || status=$?
     "$ROOT/tests/awr/ash.sh" || status=$?
     "$ROOT/tests/awr/sql.sh" || status=$?

@@ -34,13 +34,17 @@
 /* Parse times up to this need one reading of the clock. */
 #define BRIEF_PARSE_US	1000
 
+/* How long the distance of the two clocks is taken as constant. */
+#define OFFSET_VALID_US 1000000
+
 static CellarCommandTimes times;	/* not yet in the totals */
-static TimestampTz last_flush = 0;
+static uint64 last_flush_ns = 0;	/* by the clock of instr_time, which
+									 * nobody sets */
 static TimestampTz last_analyzed = 0;	/* start of the last command whose
 										 * parse analysis was timed */
 static int64 clock_offset_us = 0;	/* GetCurrentTimestamp() less the time of
 									 * an instr_time */
-static TimestampTz offset_known_at = 0;
+static int64 offset_known_at_us = 0;	/* time of an instr_time */
 static instr_time commit_started;
 static post_parse_analyze_hook_type previous_analyze_hook = NULL;
 
@@ -54,11 +58,13 @@ cellar_flush_command_times(void)
 }
 
 static void
-flush_if_due(TimestampTz now)
+flush_if_due(instr_time now)
 {
-	if (now - last_flush < CELLAR_FLUSH_INTERVAL_US && now >= last_flush)
+	uint64		now_ns = CellarTimeNs(now);
+
+	if (now_ns - last_flush_ns < CELLAR_FLUSH_INTERVAL_NS)
 		return;
-	last_flush = now;
+	last_flush_ns = now_ns;
 	cellar_flush_command_times();
 }
 
@@ -80,11 +86,11 @@ timestamp_of(instr_time time, TimestampTz started)
 	int64		us = (int64) INSTR_TIME_GET_MICROSEC(time);
 	TimestampTz now = us + clock_offset_us;
 
-	if (now < started || now - started > BRIEF_PARSE_US || now - offset_known_at >= CELLAR_FLUSH_INTERVAL_US)
+	if (now < started || now - started > BRIEF_PARSE_US || us - offset_known_at_us >= OFFSET_VALID_US)
 	{
 		now = GetCurrentTimestamp();
 		clock_offset_us = now - us;
-		offset_known_at = now;
+		offset_known_at_us = us;
 	}
 	return now;
 }
@@ -108,7 +114,7 @@ time_parse(ParseState *pstate, Query *query, CELLAR_JUMBLE_STATE * jumble)
 		last_analyzed = started;
 		times.parses++;
 		times.parse_us += Max(now - started, 0);
-		flush_if_due(now);
+		flush_if_due(time);
 	}
 }
 
@@ -116,6 +122,7 @@ static void
 time_commit(XactEvent event, void *arg)
 {
 	instr_time	now;
+	instr_time	elapsed;
 
 	switch (event)
 	{
@@ -128,12 +135,12 @@ time_commit(XactEvent event, void *arg)
 			if (INSTR_TIME_IS_ZERO(commit_started))
 				break;
 			INSTR_TIME_SET_CURRENT(now);
-			INSTR_TIME_SUBTRACT(now, commit_started);
+			elapsed = now;
+			INSTR_TIME_SUBTRACT(elapsed, commit_started);
 			INSTR_TIME_SET_ZERO(commit_started);
 			times.commits++;
-			times.commit_us += INSTR_TIME_GET_MICROSEC(now);
-			/* This sum is about the present time. */
-			flush_if_due(GetCurrentStatementStartTimestamp() + (TimestampTz) INSTR_TIME_GET_MICROSEC(now));
+			times.commit_us += INSTR_TIME_GET_MICROSEC(elapsed);
+			flush_if_due(now);
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 			/* Workers that build an index or vacuum call no other hook. */

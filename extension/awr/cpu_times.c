@@ -23,6 +23,7 @@
 #include "postgres.h"
 
 #include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "access/parallel.h"
@@ -61,7 +62,7 @@ typedef struct CpuReading
 {
 	int32		pid;
 	CellarCpuTime time;
-	TimestampTz at;
+	int64		at_us;			/* monotonic_us() */
 } CpuReading;
 
 typedef struct CpuTimes
@@ -111,6 +112,16 @@ read_times(int pid, CellarCpuTime *time)
 	return sscanf(line, UINT64_FORMAT " " UINT64_FORMAT, &time->cpu_ns, &time->run_queue_ns) == 2;
 }
 
+/* Returns a time that no change of the system's clock affects, and that is the same in all processes. */
+static int64
+monotonic_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64) now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
+}
+
 /* Returns the entry of the totals for a combination. The caller holds the lock. */
 static CpuTotal *
 find_total(Oid database, const char *type, const char *application)
@@ -140,8 +151,9 @@ find_total(Oid database, const char *type, const char *application)
 }
 
 /*
- * Adds what a process that was started at "started" has consumed between its last
- * reading and "at".  Returns whether the process consumed any CPU time.
+ * Adds what a process that was started at "started" has consumed since its last
+ * reading.  "at" is the present time.  Returns whether the process consumed any CPU
+ * time.
  */
 bool
 cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char *application,
@@ -149,6 +161,7 @@ cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char 
 {
 	CpuReading *reading = &times->readings[slot];
 	CellarCpuTime now;
+	int64		now_us = monotonic_us();
 	bool		consumed = false;
 
 	if (!read_times(pid, &now))
@@ -166,13 +179,13 @@ cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char 
 		{
 			0, 0
 		};
-		reading->at = started;
+		reading->at_us = now_us - Max(at - started, 0);
 	}
-	if (at > reading->at)
+	if (now_us > reading->at_us)
 	{
 		if (strcmp(type, CELLAR_PARALLEL_WORKER) == 0)
-			find_total(database, type, application)->elapsed_us += (uint64) (at - reading->at);
-		reading->at = at;
+			find_total(database, type, application)->elapsed_us += (uint64) (now_us - reading->at_us);
+		reading->at_us = now_us;
 	}
 	if (now.cpu_ns > reading->time.cpu_ns || now.run_queue_ns > reading->time.run_queue_ns)
 	{

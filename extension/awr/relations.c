@@ -22,13 +22,12 @@
 #include "miscadmin.h"
 #include "storage/lock.h"
 #include "storage/lwlock.h"
-#include "storage/shmem.h"
-#include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/tuplestore.h"
 
 #include "cellar/awr.h"
 #include "cellar/compat.h"
+#include "cellar/shared_table.h"
 
 PG_FUNCTION_INFO_V1(cellar_get_relations);
 
@@ -56,16 +55,10 @@ typedef struct RelationEntry
 	uint64		counters[COUNTERS];
 	uint64		reported[COUNTERS]; /* counters at the last
 									 * awr.get_relations() */
-	uint64		last_use;		/* number of the last change */
+	uint64		last_use;		/* a number of the table, at the last change */
 	uint64		generation;		/* differs if the entry was removed and
 								 * created again */
 } RelationEntry;
-
-typedef struct SharedRelations
-{
-	uint64		uses;
-	uint64		last_generation;
-} SharedRelations;
 
 /* A wait that the sampler has seen. */
 typedef struct RowWait
@@ -76,29 +69,23 @@ typedef struct RowWait
 	TimestampTz started;
 } RowWait;
 
-static SharedRelations *shared = NULL;
-static HTAB *entries = NULL;
-static LWLock *entries_lock = NULL;
+static CellarSharedTable shared = {
+	.name = "cellar relation table",
+	.key_bytes = sizeof(RelationKey),
+	.entry_bytes = sizeof(RelationEntry),
+	.generation_offset = offsetof(RelationEntry, generation)
+};
 
 Size
 cellar_relations_bytes(void)
 {
-	return add_size(sizeof(SharedRelations), hash_estimate_size(RELATIONS_MAX, sizeof(RelationEntry)));
+	return cellar_shared_table_bytes(&shared, RELATIONS_MAX);
 }
 
 void
 cellar_relations_init(LWLock *lock)
 {
-	HASHCTL		info;
-	bool		found;
-
-	entries_lock = lock;
-	shared = ShmemInitStruct("cellar relations", sizeof(SharedRelations), &found);
-	info.keysize = sizeof(RelationKey);
-	info.entrysize = sizeof(RelationEntry);
-	entries = CellarShmemInitHash("cellar relation table", RELATIONS_MAX, &info, HASH_ELEM | HASH_BLOBS);
-	if (!found)
-		memset(shared, 0, sizeof(SharedRelations));
+	cellar_shared_table_init(&shared, RELATIONS_MAX, lock);
 }
 
 /* Returns the entry of a relation, which is created if necessary, or NULL if the table is full.  The caller holds the lock. */
@@ -106,15 +93,8 @@ static RelationEntry *
 enter(Oid database, Oid relation)
 {
 	RelationKey key = {.database = database,.relation = relation};
-	bool		found;
-	RelationEntry *entry = hash_search(entries, &key, HASH_ENTER_NULL, &found);
 
-	if (entry != NULL && !found)
-	{
-		memset((char *) entry + sizeof(RelationKey), 0, sizeof(RelationEntry) - sizeof(RelationKey));
-		entry->generation = ++shared->last_generation;
-	}
-	return entry;
+	return cellar_shared_table_enter(&shared, &key);
 }
 
 /* Removes the entry that was used least recently.  The caller holds the lock. */
@@ -126,7 +106,7 @@ remove_oldest(void)
 	RelationEntry *oldest = NULL;
 	RelationEntry victim;
 
-	hash_seq_init(&scan, entries);
+	hash_seq_init(&scan, shared.entries);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 	{
 		if (OidIsValid(entry->key.relation) && (oldest == NULL || entry->last_use < oldest->last_use))
@@ -136,7 +116,7 @@ remove_oldest(void)
 		return;
 	victim = *oldest;
 	/* Remove first: the table is full. */
-	hash_search(entries, &victim.key, HASH_REMOVE, NULL);
+	hash_search(shared.entries, &victim.key, HASH_REMOVE, NULL);
 	entry = enter(InvalidOid, InvalidOid);
 	for (int i = 0; entry != NULL && i < COUNTERS; i++)
 		entry->counters[i] += victim.counters[i] - victim.reported[i];
@@ -150,11 +130,11 @@ use(Oid database, Oid relation)
 	RelationEntry *entry;
 
 	/* An entry remains free for the sums of removed entries. */
-	if (hash_get_num_entries(entries) >= RELATIONS_MAX - 1 && hash_search(entries, &key, HASH_FIND, NULL) == NULL)
+	if (hash_get_num_entries(shared.entries) >= RELATIONS_MAX - 1 && hash_search(shared.entries, &key, HASH_FIND, NULL) == NULL)
 		remove_oldest();
 	entry = enter(database, relation);
 	if (entry != NULL)
-		entry->last_use = ++shared->uses;
+		entry->last_use = ++*shared.last_number;
 	return entry;
 }
 
@@ -164,9 +144,9 @@ cellar_count_relation_scan(Oid relation, uint64 eligible_bytes, uint64 saved_byt
 {
 	RelationEntry *entry;
 
-	if (entries == NULL)
+	if (shared.entries == NULL)
 		return;
-	LWLockAcquire(entries_lock, LW_EXCLUSIVE);
+	LWLockAcquire(shared.lock, LW_EXCLUSIVE);
 	entry = use(MyDatabaseId, relation);
 	if (entry != NULL)
 	{
@@ -174,7 +154,7 @@ cellar_count_relation_scan(Oid relation, uint64 eligible_bytes, uint64 saved_byt
 		entry->counters[SAVED_BYTES] += saved_bytes;
 		entry->counters[RETURNED_BYTES] += returned_bytes;
 	}
-	LWLockRelease(entries_lock);
+	LWLockRelease(shared.lock);
 }
 
 /* ---- row-lock waits ---- */
@@ -250,7 +230,7 @@ cellar_sample_row_locks(bool waiting, int64 period_us)
 		};
 	}
 
-	LWLockAcquire(entries_lock, LW_EXCLUSIVE);
+	LWLockAcquire(shared.lock, LW_EXCLUSIVE);
 	for (int i = 0; i < count; i++)
 	{
 		/* Fields of LOCKTAG_TUPLE: database, relation, block, offset. */
@@ -265,7 +245,7 @@ cellar_sample_row_locks(bool waiting, int64 period_us)
 			entry->counters[ROW_LOCK_US] += (uint64) period_us;
 		}
 	}
-	LWLockRelease(entries_lock);
+	LWLockRelease(shared.lock);
 	if (seen != NULL)
 		pfree(seen);
 	seen = waits;
@@ -285,24 +265,24 @@ cellar_get_relations(PG_FUNCTION_ARGS)
 	int			count = 0;
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (entries == NULL)
+	if (shared.entries == NULL)
 		return (Datum) 0;
 	copies = palloc(RELATIONS_MAX * sizeof(RelationEntry));
-	LWLockAcquire(entries_lock, LW_EXCLUSIVE);
+	LWLockAcquire(shared.lock, LW_EXCLUSIVE);
 
 	/*
 	 * An AWR snapshot of no rows would not be a previous value for the next
 	 * one.
 	 */
 	(void) enter(InvalidOid, InvalidOid);
-	hash_seq_init(&scan, entries);
+	hash_seq_init(&scan, shared.entries);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 	{
 		memcpy(entry->reported, entry->counters, sizeof(entry->reported));
 		if (count < RELATIONS_MAX)
 			copies[count++] = *entry;
 	}
-	LWLockRelease(entries_lock);
+	LWLockRelease(shared.lock);
 
 	for (int i = 0; i < count; i++)
 	{

@@ -168,6 +168,7 @@ cellar_sample_sessions(TimestampTz now)
 	static MemoryContext context = NULL;
 	static TimestampTz due = 0;
 	MemoryContext old;
+	TimestampTz ended;
 
 	if (cellar_awr_sample_period == 0)
 		return DT_NOEND;
@@ -183,10 +184,15 @@ cellar_sample_sessions(TimestampTz now)
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(context);
 	cellar_end_tick(now - due > (int64) cellar_awr_sample_period * 500);
-	/* Skip the ticks that were missed, instead of repeating them. */
+
+	/*
+	 * Skip the ticks that were missed, instead of repeating them.  A longer
+	 * wait than a period means that the clock was set back.
+	 */
 	due = TimestampTzPlusMilliseconds(due, cellar_awr_sample_period);
-	if (due <= GetCurrentTimestamp())
-		due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), cellar_awr_sample_period);
+	ended = GetCurrentTimestamp();
+	if (due <= ended || due - ended > (int64) cellar_awr_sample_period * 1000)
+		due = TimestampTzPlusMilliseconds(ended, cellar_awr_sample_period);
 	return due;
 }
 

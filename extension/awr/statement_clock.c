@@ -19,8 +19,8 @@
 #include "cellar/statement_clock.h"
 
 /*
- * The CPU time of every run is read while a statement's mean is at least this
- * long, and during its first runs; else that of one run in CPU_READ_EVERY.
+ * The CPU time of every execution is read while a statement's mean is at least
+ * this long, and during its first executions; else that of one in CPU_READ_EVERY.
  */
 #define CPU_READ_ALWAYS_NS	250000
 #define CPU_READ_FIRST		16
@@ -68,15 +68,6 @@ cellar_nanoseconds_between(instr_time from, instr_time to)
 	return CellarTimeNs(to);
 }
 
-uint64
-cellar_nanoseconds_since(instr_time start)
-{
-	instr_time	now;
-
-	INSTR_TIME_SET_CURRENT(now);
-	return cellar_nanoseconds_between(start, now);
-}
-
 /* Declares that anything can happen before the next phase. */
 void
 cellar_forget_phase(void)
@@ -87,8 +78,8 @@ cellar_forget_phase(void)
 /* ---- CPU time ---- */
 
 /* Returns the CPU time of this process in nanoseconds; 0 if the system does not provide it. */
-static uint64
-read_cpu(void)
+uint64
+cellar_read_cpu(void)
 {
 	struct timespec cpu;
 
@@ -98,46 +89,33 @@ read_cpu(void)
 }
 
 /*
- * Starts a run of the executor or of a utility statement.  Returns this process's
- * CPU time if the run's CPU time is to be read, or 0.
+ * Returns whether the CPU time of the next execution of a statement is to be read.
  *
  * A reading is a system call, which would cost a short statement more than all
- * other statistics.  The runs to be read are chosen at random, so that the sums
- * are right on average whatever the order of the statements is.
+ * other statistics.  The executions to be read are chosen at random, so that the
+ * sums are right on average whatever the order of the statements is.
  */
-uint64
-cellar_start_cpu(const CellarStatement *entry)
+bool
+cellar_must_read_cpu(const CellarStatement *entry)
 {
 	static uint32 random = 1;
 
-	if (entry->cpu_readings >= CPU_READ_FIRST && entry->mean_cpu_ns < CPU_READ_ALWAYS_NS)
-	{
-		random = random * 1664525 + 1013904223;
-		if ((random >> 16) % CPU_READ_EVERY != 0)
-			return 0;
-	}
-	return read_cpu();
+	if (entry->cpu_readings < CPU_READ_FIRST || entry->mean_cpu_ns >= CPU_READ_ALWAYS_NS)
+		return true;
+	random = random * 1664525 + 1013904223;
+	return (random >> 16) % CPU_READ_EVERY == 0;
 }
 
-/* Adds the CPU time of a run.  A run whose CPU time was not read counts with the mean of the statement. */
+/* Notes the CPU time of an execution that was read. */
 void
-cellar_end_cpu(CellarStatement *entry, uint64 started_cpu_ns)
+cellar_learn_cpu(CellarStatement *entry, uint64 used_ns)
 {
-	uint64		used;
-
-	if (started_cpu_ns == 0)
-	{
-		entry->cpu_ns += entry->mean_cpu_ns;
-		return;
-	}
-	used = read_cpu() - started_cpu_ns;
-	entry->cpu_ns += used;
 	if (entry->cpu_readings < CPU_READ_FIRST)
 		entry->cpu_readings++;
 
 	/*
 	 * The weight of a reading decreases with each later one, so that the
-	 * costs of a session's first runs are forgotten.
+	 * costs of a session's first executions are forgotten.
 	 */
-	entry->mean_cpu_ns = entry->cpu_readings == 1 ? used : (entry->mean_cpu_ns * 7 + used) / 8;
+	entry->mean_cpu_ns = entry->cpu_readings == 1 ? used_ns : (entry->mean_cpu_ns * 7 + used_ns) / 8;
 }

@@ -17,14 +17,13 @@
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
-#include "storage/shmem.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
 #include "cellar/awr.h"
 #include "cellar/compat.h"
+#include "cellar/shared_table.h"
 #include "cellar/statement_table.h"
 
 PG_FUNCTION_INFO_V1(cellar_get_statements);
@@ -46,11 +45,6 @@ typedef struct SharedStatement
 								 * created again */
 } SharedStatement;
 
-typedef struct SharedStatements
-{
-	uint64		last_generation;
-} SharedStatements;
-
 typedef struct RecentEntry
 {
 	CellarStatement *entry;
@@ -58,11 +52,14 @@ typedef struct RecentEntry
 } RecentEntry;
 
 uint64		cellar_statements_version = 0;
-TimestampTz cellar_last_statement_flush = 0;
-
-static SharedStatements *shared = NULL;
-static HTAB *shared_entries = NULL;
-static LWLock *shared_lock = NULL;
+static uint64 last_flush_ns = 0;	/* by the clock of instr_time, which
+									 * nobody sets */
+static CellarSharedTable shared = {
+	.name = "cellar statement table",
+	.key_bytes = sizeof(CellarStatementKey),
+	.entry_bytes = sizeof(SharedStatement),
+	.generation_offset = offsetof(SharedStatement, generation)
+};
 static HTAB *local_entries = NULL;
 
 /* ---- the shared table ---- */
@@ -70,45 +67,20 @@ static HTAB *local_entries = NULL;
 Size
 cellar_statements_bytes(void)
 {
-	return add_size(sizeof(SharedStatements), hash_estimate_size(cellar_awr_max_statements, sizeof(SharedStatement)));
+	return cellar_shared_table_bytes(&shared, cellar_awr_max_statements);
 }
 
 void
 cellar_statements_init(LWLock *lock)
 {
-	HASHCTL		info;
-	bool		found;
-
-	shared_lock = lock;
-	shared = ShmemInitStruct("cellar statements", sizeof(SharedStatements), &found);
-	if (!found)
-		memset(shared, 0, sizeof(SharedStatements));
-	info.keysize = sizeof(CellarStatementKey);
-	info.entrysize = sizeof(SharedStatement);
-	shared_entries = CellarShmemInitHash("cellar statement table", cellar_awr_max_statements, &info,
-										 HASH_ELEM | HASH_BLOBS);
+	cellar_shared_table_init(&shared, cellar_awr_max_statements, lock);
 }
 
 /* Returns false in a server that has not loaded the library at its start. */
 bool
 cellar_has_statement_table(void)
 {
-	return shared != NULL;
-}
-
-/* Returns the shared entry of a key, which is created if necessary, or NULL if the table is full.  The caller holds the lock. */
-static SharedStatement *
-enter_shared(const CellarStatementKey *key)
-{
-	bool		found;
-	SharedStatement *entry = hash_search(shared_entries, key, HASH_ENTER_NULL, &found);
-
-	if (entry != NULL && !found)
-	{
-		memset((char *) entry + sizeof(CellarStatementKey), 0, sizeof(SharedStatement) - sizeof(CellarStatementKey));
-		entry->generation = ++shared->last_generation;
-	}
-	return entry;
+	return shared.entries != NULL;
 }
 
 static int
@@ -127,13 +99,13 @@ compare_calls(const void *a, const void *b)
 static void
 evict(void)
 {
-	int			count = hash_get_num_entries(shared_entries);
+	int			count = hash_get_num_entries(shared.entries);
 	SharedStatement **entries = palloc(count * sizeof(SharedStatement *));
 	HASH_SEQ_STATUS scan;
 	SharedStatement *entry;
 	int			n = 0;
 
-	hash_seq_init(&scan, shared_entries);
+	hash_seq_init(&scan, shared.entries);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 	{
 		if (entry->key.query_id != 0)
@@ -146,8 +118,8 @@ evict(void)
 		CellarStatementKey rest = {.database = victim.key.database};
 
 		/* Remove first: the table may be full. */
-		hash_search(shared_entries, &victim.key, HASH_REMOVE, NULL);
-		entry = enter_shared(&rest);
+		hash_search(shared.entries, &victim.key, HASH_REMOVE, NULL);
+		entry = cellar_shared_table_enter(&shared, &rest);
 		if (entry != NULL)
 		{
 			/* AWR snapshots contain what was reported already. */
@@ -165,9 +137,9 @@ cellar_is_known_statement(const CellarStatementKey *key)
 {
 	bool		known;
 
-	LWLockAcquire(shared_lock, LW_SHARED);
-	known = hash_search(shared_entries, key, HASH_FIND, NULL) != NULL;
-	LWLockRelease(shared_lock);
+	LWLockAcquire(shared.lock, LW_SHARED);
+	known = hash_search(shared.entries, key, HASH_FIND, NULL) != NULL;
+	LWLockRelease(shared.lock);
 	return known;
 }
 
@@ -195,11 +167,13 @@ cellar_flush_statements(void)
 {
 	HASH_SEQ_STATUS scan;
 	CellarStatement *local;
+	instr_time	now;
 
-	cellar_last_statement_flush = GetCurrentTimestamp();
+	INSTR_TIME_SET_CURRENT(now);
+	last_flush_ns = CellarTimeNs(now);
 	if (local_entries == NULL)
 		return;
-	LWLockAcquire(shared_lock, LW_EXCLUSIVE);
+	LWLockAcquire(shared.lock, LW_EXCLUSIVE);
 	hash_seq_init(&scan, local_entries);
 	while ((local = hash_seq_search(&scan)) != NULL)
 	{
@@ -212,23 +186,31 @@ cellar_flush_statements(void)
 		add_microseconds(&local->counters[CELLAR_STATEMENT_ELAPSED_US], &local->elapsed_ns);
 		add_microseconds(&local->counters[CELLAR_STATEMENT_CPU_US], &local->cpu_ns);
 		add_microseconds(&local->counters[CELLAR_STATEMENT_PLAN_US], &local->plan_ns);
-		if (hash_get_num_entries(shared_entries) >= cellar_awr_max_statements &&
-			hash_search(shared_entries, &local->key, HASH_FIND, NULL) == NULL)
+		if (hash_get_num_entries(shared.entries) >= cellar_awr_max_statements &&
+			hash_search(shared.entries, &local->key, HASH_FIND, NULL) == NULL)
 			evict();
-		entry = enter_shared(&local->key);
+		entry = cellar_shared_table_enter(&shared, &local->key);
 		if (entry != NULL)
 			add_counters(entry, local);
 		memset(local->counters, 0, sizeof(local->counters));
 		local->max_us = 0;
 		local->changed = false;
 	}
-	LWLockRelease(shared_lock);
+	LWLockRelease(shared.lock);
 	if (hash_get_num_entries(local_entries) > LOCAL_ENTRIES)
 	{
 		hash_destroy(local_entries);
 		local_entries = NULL;
 		cellar_statements_version++;
 	}
+}
+
+/* Adds this process's table to the shared one if that was not done for a while. */
+void
+cellar_flush_statements_if_due(instr_time now)
+{
+	if (CellarTimeNs(now) - last_flush_ns >= CELLAR_FLUSH_INTERVAL_NS)
+		cellar_flush_statements();
 }
 
 static void
@@ -295,19 +277,19 @@ cellar_get_statements(PG_FUNCTION_ARGS)
 	int			count = 0;
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (shared == NULL)
+	if (!cellar_has_statement_table())
 		return (Datum) 0;
 	cellar_flush_statements();
-	LWLockAcquire(shared_lock, LW_EXCLUSIVE);
-	copies = palloc(Max(hash_get_num_entries(shared_entries), 1) * sizeof(SharedStatement));
-	hash_seq_init(&scan, shared_entries);
+	LWLockAcquire(shared.lock, LW_EXCLUSIVE);
+	copies = palloc(Max(hash_get_num_entries(shared.entries), 1) * sizeof(SharedStatement));
+	hash_seq_init(&scan, shared.entries);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 	{
 		memcpy(entry->reported, entry->counters, sizeof(entry->reported));
 		copies[count++] = *entry;
 		entry->max_us = 0;
 	}
-	LWLockRelease(shared_lock);
+	LWLockRelease(shared.lock);
 
 	for (int i = 0; i < count; i++)
 	{

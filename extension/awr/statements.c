@@ -10,8 +10,9 @@
  *
  * Every statement passes through these hooks, so they are brief: an execution
  * takes no lock, writes few cache lines, and one moment is read from the clock
- * once.  Planning begins when parse analysis ends, and an execution begins when
- * planning ends, if all of them belong to one message of the client.
+ * once.  Planning begins when parse analysis ends, the start of an execution when
+ * planning ends, and its run when the start ends, if all of them belong to one
+ * message of the client.
  *
  *-------------------------------------------------------------------------
  */
@@ -21,7 +22,6 @@
 #include "access/xact.h"
 #include "commands/explain.h"
 #include "executor/executor.h"
-#include "executor/instrument.h"
 #include "miscadmin.h"
 #include "optimizer/planner.h"
 #include "tcop/utility.h"
@@ -30,8 +30,8 @@
 #include "cellar/awr.h"
 #include "cellar/compat.h"
 #include "cellar/statement_clock.h"
+#include "cellar/statement_part.h"
 #include "cellar/statement_table.h"
-#include "cellar/statistics.h"
 
 /* A top-level query that this process executes; several if cursors are open. */
 typedef struct TrackedQuery
@@ -42,19 +42,12 @@ typedef struct TrackedQuery
 								 * version */
 	uint64		table_version;
 	CellarStatementKey key;
-	bool		follows_planning;	/* nothing happened between the end of
-									 * planning and the first run */
-	uint64		elapsed_ns;
+	bool		reads_cpu;
+	uint64		elapsed_ns;		/* of the parts that have ended */
+	uint64		cpu_ns;
+	instr_time	ended;			/* end of the last part */
 	MemoryContextCallback callback;
 } TrackedQuery;
-
-/* What this process had used at a moment. */
-typedef struct Usage
-{
-	BufferUsage buffers;
-	WalUsage	wal;
-	CellarSmartScanBytes bytes;
-} Usage;
 
 static int	nesting_level = 0;
 static TrackedQuery *tracked = NULL;
@@ -95,70 +88,24 @@ tracked_entry(TrackedQuery *query)
 	return query->entry;
 }
 
+/*
+ * Begins a part of a query, and publishes the plan.  The caller must clear the
+ * current plan, also after an error.
+ */
 static void
-read_usage(Usage *usage)
+begin_query_part(TrackedQuery *entry, CellarPart *part, CellarPhase previous)
 {
-	usage->buffers = pgBufferUsage;
-	usage->wal = pgWalUsage;
-	usage->bytes = cellar_session_smart_scan_bytes();
+	cellar_set_current_plan(entry->key.query_id, entry->key.plan_id);
+	cellar_begin_part(part, previous, entry->reads_cpu);
 }
 
-/* Adds what this process has used since an earlier reading.  Most executions use few of the resources. */
 static void
-add_usage(CellarStatement *entry, const Usage *before)
+end_query_part(TrackedQuery *entry, CellarPart *part)
 {
-	uint64	   *counters = entry->counters;
-	CellarSmartScanBytes bytes = cellar_session_smart_scan_bytes();
-	const BufferUsage *now = &pgBufferUsage;
-	const BufferUsage *then = &before->buffers;
-
-	counters[CELLAR_STATEMENT_SHARED_HIT] += now->shared_blks_hit - then->shared_blks_hit;
-	if (now->shared_blks_read != then->shared_blks_read || now->shared_blks_dirtied != then->shared_blks_dirtied ||
-		now->shared_blks_written != then->shared_blks_written)
-	{
-		counters[CELLAR_STATEMENT_SHARED_READ] += now->shared_blks_read - then->shared_blks_read;
-		counters[CELLAR_STATEMENT_SHARED_DIRTIED] += now->shared_blks_dirtied - then->shared_blks_dirtied;
-		counters[CELLAR_STATEMENT_SHARED_WRITTEN] += now->shared_blks_written - then->shared_blks_written;
-	}
-	if (track_io_timing)
-	{
-		BufferUsage used = {0};
-
-		BufferUsageAccumDiff(&used, now, then);
-		counters[CELLAR_STATEMENT_BLK_READ_US] += CellarBlockReadUs(&used);
-		counters[CELLAR_STATEMENT_BLK_WRITE_US] += CellarBlockWriteUs(&used);
-	}
-	if (now->temp_blks_read != then->temp_blks_read || now->temp_blks_written != then->temp_blks_written)
-	{
-		counters[CELLAR_STATEMENT_TEMP_READ] += now->temp_blks_read - then->temp_blks_read;
-		counters[CELLAR_STATEMENT_TEMP_WRITTEN] += now->temp_blks_written - then->temp_blks_written;
-	}
-	if (pgWalUsage.wal_records != before->wal.wal_records)
-	{
-		counters[CELLAR_STATEMENT_WAL_RECORDS] += pgWalUsage.wal_records - before->wal.wal_records;
-		counters[CELLAR_STATEMENT_WAL_FPI] += pgWalUsage.wal_fpi - before->wal.wal_fpi;
-		counters[CELLAR_STATEMENT_WAL_BYTES] += pgWalUsage.wal_bytes - before->wal.wal_bytes;
-	}
-	if (bytes.eligible_bytes != before->bytes.eligible_bytes)
-	{
-		counters[CELLAR_STATEMENT_ELIGIBLE_BYTES] += bytes.eligible_bytes - before->bytes.eligible_bytes;
-		counters[CELLAR_STATEMENT_SAVED_BYTES] += bytes.saved_bytes - before->bytes.saved_bytes;
-		counters[CELLAR_STATEMENT_RETURNED_BYTES] += bytes.returned_bytes - before->bytes.returned_bytes;
-	}
-	entry->changed = true;
-}
-
-/* Counts one execution, and adds this process's table to the shared one if that is due. */
-static void
-count_execution(CellarStatement *entry, uint64 elapsed_ns)
-{
-	entry->counters[CELLAR_STATEMENT_CALLS]++;
-	entry->changed = true;
-	entry->max_us = Max(entry->max_us, elapsed_ns / 1000);
-
-	/* This sum is about the present time, and costs no reading of the clock. */
-	if (GetCurrentStatementStartTimestamp() + (TimestampTz) (elapsed_ns / 1000) - cellar_last_statement_flush >= CELLAR_FLUSH_INTERVAL_US)
-		cellar_flush_statements();
+	cellar_end_part(part, tracked_entry(entry));
+	entry->elapsed_ns += part->elapsed_ns;
+	entry->cpu_ns += part->cpu_ns;
+	entry->ended = part->ended;
 }
 
 /* Stores the texts of a query and its plan, unless another process has added them before. */
@@ -249,50 +196,88 @@ forget_query(void *arg)
 	}
 }
 
+/* Fills in the statement and plan of a query that is about to start. */
+static void
+identify_query(TrackedQuery *entry, QueryDesc *query)
+{
+	memset(entry, 0, sizeof(TrackedQuery));
+	entry->query = query;
+	if (query->plannedstmt == last_plan)
+	{
+		entry->key = last_key;
+		entry->entry = last_entry;
+		entry->table_version = last_table_version;
+	}
+	else
+		entry->key = statement_key((int64) query->plannedstmt->queryId, cellar_plan_id(query->plannedstmt));
+	entry->reads_cpu = cellar_must_read_cpu(tracked_entry(entry));
+}
+
+/* Tracks a query until its memory is freed. */
+static void
+track_query(const TrackedQuery *identified)
+{
+	MemoryContext context = identified->query->estate->es_query_cxt;
+	TrackedQuery *entry = MemoryContextAlloc(context, sizeof(TrackedQuery));
+	CellarStatement *statement;
+
+	*entry = *identified;
+	entry->next = tracked;
+	tracked = entry;
+	entry->callback.func = forget_query;
+	entry->callback.arg = entry;
+	MemoryContextRegisterResetCallback(context, &entry->callback);
+
+	/*
+	 * Now, because all names of the plan can be resolved: another session can
+	 * drop a function while the query runs.
+	 */
+	statement = tracked_entry(entry);
+	if (!statement->has_text)
+	{
+		statement->has_text = true;
+		store_plan(&statement->key, entry->query);
+		cellar_forget_phase();
+	}
+}
+
 static void
 start_query(QueryDesc *query, int eflags)
 {
 	bool		track = is_tracking(query->plannedstmt->queryId) && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0;
+	TrackedQuery entry;
+	CellarPart	part;
 
 	cellar_count_cpu_at_exit();
-
-	if (previous_start != NULL)
-		previous_start(query, eflags);
-	else
-		standard_ExecutorStart(query, eflags);
 	if (track)
 	{
-		TrackedQuery *entry = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(TrackedQuery));
-		CellarStatement *statement;
+		CellarPhase previous = query->plannedstmt == last_plan ? CELLAR_PHASE_PLANNING : CELLAR_PHASE_OTHER;
 
-		entry->query = query;
-		entry->follows_planning = query->plannedstmt == last_plan;
-		if (entry->follows_planning)
-		{
-			entry->key = last_key;
-			entry->entry = last_entry;
-			entry->table_version = last_table_version;
-		}
-		else
-			entry->key = statement_key((int64) query->plannedstmt->queryId, cellar_plan_id(query->plannedstmt));
-		entry->next = tracked;
-		tracked = entry;
-		entry->callback.func = forget_query;
-		entry->callback.arg = entry;
-		MemoryContextRegisterResetCallback(query->estate->es_query_cxt, &entry->callback);
+		identify_query(&entry, query);
 		last_plan = NULL;
-
-		/*
-		 * Now, because all names of the plan can be resolved: another session
-		 * can drop a function while the query runs.
-		 */
-		statement = tracked_entry(entry);
-		if (!statement->has_text)
-		{
-			statement->has_text = true;
-			store_plan(&statement->key, query);
-			entry->follows_planning = false;
-		}
+		begin_query_part(&entry, &part, previous);
+	}
+	/* The executor evaluates functions now to exclude partitions. */
+	nesting_level++;
+	PG_TRY();
+	{
+		if (previous_start != NULL)
+			previous_start(query, eflags);
+		else
+			standard_ExecutorStart(query, eflags);
+	}
+	PG_FINALLY();
+	{
+		nesting_level--;
+		if (track)
+			cellar_clear_current_plan();
+	}
+	PG_END_TRY();
+	if (track)
+	{
+		end_query_part(&entry, &part);
+		cellar_end_phase(CELLAR_PHASE_STARTING, part.ended);
+		track_query(&entry);
 	}
 }
 
@@ -306,42 +291,14 @@ find_tracked(QueryDesc *query)
 	return entry;
 }
 
-/* Publishes the plan that this process executes now, and reads what the process has used.  Returns the begin. */
-static instr_time
-enter_query(TrackedQuery *entry, Usage *before)
-{
-	cellar_set_current_plan(entry->key.query_id, entry->key.plan_id);
-	read_usage(before);
-	return cellar_begin_phase(entry->follows_planning ? CELLAR_PHASE_PLANNING : CELLAR_PHASE_OTHER);
-}
-
-/* Adds what the process has used since enter_query. */
-static void
-leave_query(TrackedQuery *entry, const Usage *before, instr_time began)
-{
-	CellarStatement *statement = tracked_entry(entry);
-	uint64		elapsed_ns = cellar_nanoseconds_since(began);
-
-	entry->follows_planning = false;
-	entry->elapsed_ns += elapsed_ns;
-	statement->elapsed_ns += elapsed_ns;
-	add_usage(statement, before);
-}
-
 static void
 run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE_ONCE_PARAMETER)
 {
 	TrackedQuery *entry = nesting_level == 0 ? find_tracked(query) : NULL;
-	Usage		before;
-	uint64		started_cpu_ns = 0;
-	instr_time	began;
+	CellarPart	part;
 
-	INSTR_TIME_SET_ZERO(began);
 	if (entry != NULL)
-	{
-		began = enter_query(entry, &before);
-		started_cpu_ns = cellar_start_cpu(tracked_entry(entry));
-	}
+		begin_query_part(entry, &part, CELLAR_PHASE_STARTING);
 	nesting_level++;
 	PG_TRY();
 	{
@@ -359,8 +316,7 @@ run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE
 	PG_END_TRY();
 	if (entry != NULL)
 	{
-		cellar_end_cpu(tracked_entry(entry), started_cpu_ns);
-		leave_query(entry, &before, began);
+		end_query_part(entry, &part);
 		/* ExecutorRun counts from zero each time. */
 		tracked_entry(entry)->counters[CELLAR_STATEMENT_ROWS] += query->estate->es_processed;
 	}
@@ -372,8 +328,7 @@ finish_query(QueryDesc *query)
 	/* Triggers run now.  A query that changes nothing has none. */
 	bool		may_change = query->operation != CMD_SELECT || query->plannedstmt->hasModifyingCTE;
 	TrackedQuery *entry = nesting_level == 0 && may_change ? find_tracked(query) : NULL;
-	Usage		before;
-	instr_time	began;
+	CellarPart	part;
 
 	if (!may_change)
 	{
@@ -383,9 +338,8 @@ finish_query(QueryDesc *query)
 			standard_ExecutorFinish(query);
 		return;
 	}
-	INSTR_TIME_SET_ZERO(began);
 	if (entry != NULL)
-		began = enter_query(entry, &before);
+		begin_query_part(entry, &part, CELLAR_PHASE_OTHER);
 	nesting_level++;
 	PG_TRY();
 	{
@@ -402,7 +356,7 @@ finish_query(QueryDesc *query)
 	}
 	PG_END_TRY();
 	if (entry != NULL)
-		leave_query(entry, &before, began);
+		end_query_part(entry, &part);
 }
 
 static void
@@ -413,7 +367,7 @@ end_query(QueryDesc *query)
 	if (entry != NULL)
 	{
 		forget_query(entry);
-		count_execution(tracked_entry(entry), entry->elapsed_ns);
+		cellar_count_execution(tracked_entry(entry), entry->elapsed_ns, entry->reads_cpu, entry->cpu_ns, entry->ended);
 	}
 	if (previous_end != NULL)
 		previous_end(query);
@@ -459,17 +413,12 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	bool		track = is_tracking(statement->queryId) && !wrapper;
 	bool		may_contain_password = track && contains_password(statement->utilityStmt);
 	CellarStatementKey key = {0};
-	Usage		before;
-	uint64		started_cpu_ns = 0;
-	instr_time	began;
+	CellarPart	part;
 
-	INSTR_TIME_SET_ZERO(began);
 	if (track)
 	{
 		key = statement_key((int64) statement->queryId, 0);
-		began = cellar_begin_phase(CELLAR_PHASE_PARSING);
-		started_cpu_ns = cellar_start_cpu(cellar_find_statement(&key));
-		read_usage(&before);
+		cellar_begin_part(&part, CELLAR_PHASE_PARSING, cellar_must_read_cpu(cellar_find_statement(&key)));
 	}
 	else if (nesting_level == 0)
 		cellar_forget_phase();
@@ -491,18 +440,14 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	if (track)
 	{
 		CellarStatement *entry = cellar_find_statement(&key);
-		uint64		elapsed_ns;
 
-		cellar_end_cpu(entry, started_cpu_ns);
-		elapsed_ns = cellar_nanoseconds_since(began);
-		entry->elapsed_ns += elapsed_ns;
-		add_usage(entry, &before);
+		cellar_end_part(&part, entry);
 		if (completion != NULL)
 			entry->counters[CELLAR_STATEMENT_ROWS] += completion->nprocessed;
 		if (!entry->has_text && !may_contain_password && !cellar_is_known_statement(&entry->key))
 			cellar_add_text(entry->key.query_id, 0, query_string, location, length, "");
 		entry->has_text = true;
-		count_execution(entry, elapsed_ns);
+		cellar_count_execution(entry, part.elapsed_ns, part.reads_cpu, part.cpu_ns, part.ended);
 	}
 }
 

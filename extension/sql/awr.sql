@@ -103,7 +103,29 @@ SELECT sum(s.calls) FROM awr.get_statements() s JOIN awr.get_plans() p USING (qu
 DROP FUNCTION awr_one();
 ALTER ROLE CURRENT_USER PASSWORD NULL;
 SELECT count(*) FROM awr.get_plans() WHERE query LIKE 'ALTER ROLE%';
+-- Functions that run while a statement starts or ends belong to the statement, with their time.
+CREATE FUNCTION awr_burn() RETURNS trigger AS 'BEGIN PERFORM sum(n) FROM generate_series(1, 500000) n; RETURN NULL; END' LANGUAGE plpgsql;
+CREATE TRIGGER awr_burn AFTER INSERT ON awr_p FOR EACH ROW EXECUTE FUNCTION awr_burn();
+INSERT INTO awr_p VALUES (11);
+CREATE TABLE awr_parts (a int) PARTITION BY LIST (a);
+CREATE TABLE awr_parts_1 PARTITION OF awr_parts FOR VALUES IN (1);
+CREATE TABLE awr_parts_2 PARTITION OF awr_parts FOR VALUES IN (2);
+CREATE FUNCTION awr_key() RETURNS int AS 'BEGIN RETURN (SELECT sum(n) * 0 + 1 AS key FROM generate_series(1, 500000) n); END' LANGUAGE plpgsql STABLE;
+SET plan_cache_mode = force_generic_plan;
+PREPARE awr_pruned AS SELECT a FROM awr_parts WHERE a = awr_key();
+EXECUTE awr_pruned;
+EXECUTE awr_pruned;
+RESET plan_cache_mode;
+SELECT regexp_replace(p.query, '.*(INSERT|SELECT)', '\1') AS query, s.calls, s.elapsed_us > 10000 AS elapsed, s.cpu_us > 10000 AS cpu
+  FROM awr.get_statements() s JOIN awr.get_plans() p USING (query_id, plan_id)
+  WHERE p.query ~ '^(INSERT INTO awr_p VALUES|PREPARE awr_pruned|\(?SELECT sum\(n\))'
+    AND s.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  ORDER BY 1;
+DEALLOCATE awr_pruned;
+DROP TABLE awr_parts;
+DROP FUNCTION awr_key();
 DROP TABLE awr_p;
+DROP FUNCTION awr_burn();
 
 -- The report's document: no negative figure, sums equal the intervals.
 CREATE TEMP TABLE document AS SELECT awr.report_data(:s1, :s2) AS d;

@@ -30,7 +30,7 @@ extern int	cellar_awr_max_statements;
 extern int	cellar_awr_text_buffer; /* kB */
 
 /* Sessions add their statistics to shared memory when this time has passed since the last time. */
-#define CELLAR_FLUSH_INTERVAL_US	1000000
+#define CELLAR_FLUSH_INTERVAL_NS	UINT64CONST(1000000000)
 
 /* plan_id.c */
 extern int64 cellar_plan_id(const PlannedStmt *statement);

@@ -8,7 +8,7 @@
 #ifndef CELLAR_STATEMENT_TABLE_H
 #define CELLAR_STATEMENT_TABLE_H
 
-#include "datatype/timestamp.h"
+#include "portability/instr_time.h"
 
 typedef struct CellarStatementKey
 {
@@ -54,8 +54,8 @@ typedef struct CellarStatement
 	uint64		elapsed_ns;		/* not in the counters yet, as the next two */
 	uint64		cpu_ns;
 	uint64		plan_ns;
-	uint64		mean_cpu_ns;	/* of a run: mean of the last readings */
-	uint32		cpu_readings;	/* of the first runs */
+	uint64		mean_cpu_ns;	/* of an execution: mean of the last readings */
+	uint32		cpu_readings;	/* of the first executions */
 	bool		changed;		/* since the last flush */
 	bool		has_text;		/* the texts were stored, by this or another
 								 * process */
@@ -66,12 +66,10 @@ typedef struct CellarStatement
 /* A CellarStatement is valid as long as this number does not change. */
 extern uint64 cellar_statements_version;
 
-/* When this process last added its statistics to the shared table. */
-extern TimestampTz cellar_last_statement_flush;
-
 extern bool cellar_has_statement_table(void);
 extern CellarStatement *cellar_find_statement(const CellarStatementKey *key);
 extern bool cellar_is_known_statement(const CellarStatementKey *key);
 extern void cellar_flush_statements(void);
+extern void cellar_flush_statements_if_due(instr_time now);
 
 #endif							/* CELLAR_STATEMENT_TABLE_H */

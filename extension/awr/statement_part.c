@@ -1,0 +1,110 @@
+/*-------------------------------------------------------------------------
+ *
+ * statement_part.c
+ *	  What a part of an execution takes: elapsed time, CPU time, and what the
+ *	  process used meanwhile, as differences of PostgreSQL's counters.
+ *
+ * An execution consists of the calls of ExecutorStart, ExecutorRun and
+ * ExecutorFinish, between which the process can do other work.  A utility statement
+ * is one part.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "storage/bufmgr.h"
+
+#include "cellar/compat.h"
+#include "cellar/statement_part.h"
+
+static void
+read_usage(CellarUsage *usage)
+{
+	usage->buffers = pgBufferUsage;
+	usage->wal = pgWalUsage;
+	usage->bytes = cellar_session_smart_scan_bytes();
+}
+
+/* Adds what this process has used since an earlier reading.  Most executions use few of the resources. */
+static void
+add_usage(CellarStatement *entry, const CellarUsage *before)
+{
+	uint64	   *counters = entry->counters;
+	CellarSmartScanBytes bytes = cellar_session_smart_scan_bytes();
+	const BufferUsage *now = &pgBufferUsage;
+	const BufferUsage *then = &before->buffers;
+
+	counters[CELLAR_STATEMENT_SHARED_HIT] += now->shared_blks_hit - then->shared_blks_hit;
+	if (now->shared_blks_read != then->shared_blks_read || now->shared_blks_dirtied != then->shared_blks_dirtied ||
+		now->shared_blks_written != then->shared_blks_written)
+	{
+		counters[CELLAR_STATEMENT_SHARED_READ] += now->shared_blks_read - then->shared_blks_read;
+		counters[CELLAR_STATEMENT_SHARED_DIRTIED] += now->shared_blks_dirtied - then->shared_blks_dirtied;
+		counters[CELLAR_STATEMENT_SHARED_WRITTEN] += now->shared_blks_written - then->shared_blks_written;
+	}
+	if (track_io_timing)
+	{
+		BufferUsage used = {0};
+
+		BufferUsageAccumDiff(&used, now, then);
+		counters[CELLAR_STATEMENT_BLK_READ_US] += CellarBlockReadUs(&used);
+		counters[CELLAR_STATEMENT_BLK_WRITE_US] += CellarBlockWriteUs(&used);
+	}
+	if (now->temp_blks_read != then->temp_blks_read || now->temp_blks_written != then->temp_blks_written)
+	{
+		counters[CELLAR_STATEMENT_TEMP_READ] += now->temp_blks_read - then->temp_blks_read;
+		counters[CELLAR_STATEMENT_TEMP_WRITTEN] += now->temp_blks_written - then->temp_blks_written;
+	}
+	if (pgWalUsage.wal_records != before->wal.wal_records)
+	{
+		counters[CELLAR_STATEMENT_WAL_RECORDS] += pgWalUsage.wal_records - before->wal.wal_records;
+		counters[CELLAR_STATEMENT_WAL_FPI] += pgWalUsage.wal_fpi - before->wal.wal_fpi;
+		counters[CELLAR_STATEMENT_WAL_BYTES] += pgWalUsage.wal_bytes - before->wal.wal_bytes;
+	}
+	if (bytes.eligible_bytes != before->bytes.eligible_bytes)
+	{
+		counters[CELLAR_STATEMENT_ELIGIBLE_BYTES] += bytes.eligible_bytes - before->bytes.eligible_bytes;
+		counters[CELLAR_STATEMENT_SAVED_BYTES] += bytes.saved_bytes - before->bytes.saved_bytes;
+		counters[CELLAR_STATEMENT_RETURNED_BYTES] += bytes.returned_bytes - before->bytes.returned_bytes;
+	}
+	entry->changed = true;
+}
+
+void
+cellar_begin_part(CellarPart *part, CellarPhase previous, bool reads_cpu)
+{
+	part->began = cellar_begin_phase(previous);
+	part->reads_cpu = reads_cpu;
+	part->started_cpu_ns = reads_cpu ? cellar_read_cpu() : 0;
+	read_usage(&part->before);
+}
+
+/* Adds what the process has used since cellar_begin_part. */
+void
+cellar_end_part(CellarPart *part, CellarStatement *statement)
+{
+	part->cpu_ns = part->reads_cpu ? cellar_read_cpu() - part->started_cpu_ns : 0;
+	INSTR_TIME_SET_CURRENT(part->ended);
+	part->elapsed_ns = cellar_nanoseconds_between(part->began, part->ended);
+	statement->cpu_ns += part->cpu_ns;
+	statement->elapsed_ns += part->elapsed_ns;
+	add_usage(statement, &part->before);
+}
+
+/*
+ * Counts one execution, and adds this process's table to the shared one if that is
+ * due.  An execution whose CPU time was not read counts with the mean of the
+ * statement.
+ */
+void
+cellar_count_execution(CellarStatement *entry, uint64 elapsed_ns, bool reads_cpu, uint64 cpu_ns, instr_time ended)
+{
+	if (reads_cpu)
+		cellar_learn_cpu(entry, cpu_ns);
+	else
+		entry->cpu_ns += entry->mean_cpu_ns;
+	entry->counters[CELLAR_STATEMENT_CALLS]++;
+	entry->changed = true;
+	entry->max_us = Max(entry->max_us, elapsed_ns / 1000);
+	cellar_flush_statements_if_due(ended);
+}

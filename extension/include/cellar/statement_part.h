@@ -1,0 +1,41 @@
+/*-------------------------------------------------------------------------
+ *
+ * cellar/statement_part.h
+ *	  What a part of an execution takes.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef CELLAR_STATEMENT_PART_H
+#define CELLAR_STATEMENT_PART_H
+
+#include "executor/instrument.h"
+
+#include "cellar/statement_clock.h"
+#include "cellar/statement_table.h"
+#include "cellar/statistics.h"
+
+/* What this process had used at a moment. */
+typedef struct CellarUsage
+{
+	BufferUsage buffers;
+	WalUsage	wal;
+	CellarSmartScanBytes bytes;
+} CellarUsage;
+
+/* A call of ExecutorStart, ExecutorRun or ExecutorFinish, or a utility statement. */
+typedef struct CellarPart
+{
+	bool		reads_cpu;
+	CellarUsage before;
+	instr_time	began;
+	instr_time	ended;
+	uint64		started_cpu_ns; /* if reads_cpu */
+	uint64		elapsed_ns;		/* as the next, valid when the part has ended */
+	uint64		cpu_ns;			/* 0 unless reads_cpu */
+} CellarPart;
+
+extern void cellar_begin_part(CellarPart *part, CellarPhase previous, bool reads_cpu);
+extern void cellar_end_part(CellarPart *part, CellarStatement *statement);
+extern void cellar_count_execution(CellarStatement *statement, uint64 elapsed_ns, bool reads_cpu, uint64 cpu_ns, instr_time ended);
+
+#endif							/* CELLAR_STATEMENT_PART_H */
