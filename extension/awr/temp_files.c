@@ -33,6 +33,9 @@
 #define ENTRIES_MAX		10000
 #define PROCESSES_MAX	1024
 
+/* Symbolic links that a path leads through at most, as in Linux. */
+#define LINKS_MAX		40
+
 typedef struct TempFiles
 {
 	int			pid;
@@ -154,19 +157,88 @@ read_fuse_mounts(void)
 	return mounts.data;
 }
 
-/* Returns whether an absolute path is on FUSE. */
+/* Returns whether an absolute path without symbolic links is on FUSE.  The root directory is the empty path. */
 static bool
 is_on_fuse(const char *path, const char *mounts)
 {
 	while (*mounts != '\0')
 	{
 		Size		length = strchr(mounts, '\n') - mounts;
+		Size		compared = length == 1 ? 0 : length;
 
-		if (strncmp(path, mounts, length) == 0 && (path[length] == '/' || path[length] == '\0'))
+		if (strncmp(path, mounts, compared) == 0 && (path[compared] == '/' || path[compared] == '\0'))
 			return true;
 		mounts += length + 1;
 	}
 	return false;
+}
+
+/*
+ * Resolves the symbolic links of a path relative to a directory, an absolute path
+ * without links.  Unlike realpath(), reads nothing on FUSE.  Names that do not exist
+ * are kept.  Returns false if the path is on FUSE, is too long or has too many links.
+ */
+static bool
+resolve(const char *directory, const char *path, const char *mounts, char *resolved)
+{
+	char		names[MAXPGPATH];
+	char	   *rest = names;
+	int			links = 0;
+
+	strlcpy(resolved, directory, MAXPGPATH);
+	if (strlcpy(names, path, sizeof(names)) >= sizeof(names))
+		return false;
+	while (!is_on_fuse(resolved, mounts))
+	{
+		char		target[MAXPGPATH];
+		ssize_t		target_length;
+		Size		end = strlen(resolved);
+		Size		length;
+
+		rest += strspn(rest, "/");
+		length = strcspn(rest, "/");
+		if (length == 0)
+			return true;
+		if (length == 2 && strncmp(rest, "..", 2) == 0)
+		{
+			char	   *last = strrchr(resolved, '/');
+
+			if (last != NULL)
+				*last = '\0';
+		}
+		else if (length != 1 || *rest != '.')
+		{
+			if (end + 1 + length >= MAXPGPATH)
+				return false;
+			snprintf(resolved + end, MAXPGPATH - end, "/%.*s", (int) length, rest);
+		}
+		rest += length;
+		if (is_on_fuse(resolved, mounts))
+			break;
+
+		target_length = readlink(resolved, target, sizeof(target));
+		if (target_length < 0)
+			continue;
+		if (++links > LINKS_MAX || target_length + strlen(rest) >= sizeof(target))
+			return false;
+		strcpy(target + target_length, rest);
+		strcpy(names, target);
+		rest = names;
+		resolved[*rest == '/' ? 0 : end] = '\0';
+	}
+	return false;
+}
+
+/* Adds the files of a directory whose path is relative to the data directory, unless the directory is on FUSE. */
+static void
+add_temp_directory(const char *data_directory, const char *path, const char *mounts)
+{
+	char		resolved[MAXPGPATH];
+
+	if (resolve(data_directory, path, mounts, resolved))
+		add_directory(resolved, 0);
+	else
+		is_complete = false;
 }
 
 /* Reads the sizes of all temporary files.  The data directory is the working directory. */
@@ -174,39 +246,33 @@ void
 cellar_read_temp_files(void)
 {
 	char	   *mounts = read_fuse_mounts();
+	char		data_directory[MAXPGPATH];
 	DIR		   *tablespaces;
 	struct dirent *entry;
 
 	process_count = 0;
 	entry_count = 0;
-	is_complete = mounts != NULL && !is_on_fuse(DataDir, mounts);
+
+	/*
+	 * The kernel knows this path, without symbolic links, and reads no file
+	 * system.
+	 */
+	is_complete = mounts != NULL && getcwd(data_directory, sizeof(data_directory)) != NULL &&
+		data_directory[0] == '/' && !is_on_fuse(data_directory, mounts);
 	if (!is_complete)
 		return;
-	add_directory("base/" PG_TEMP_FILES_DIR, 0);
+	add_temp_directory(data_directory, "base/" PG_TEMP_FILES_DIR, mounts);
 	tablespaces = opendir("pg_tblspc");
 	if (tablespaces == NULL)
 		return;
 	while ((entry = readdir(tablespaces)) != NULL)
 	{
 		char		path[MAXPGPATH];
-		char		target[MAXPGPATH];
-		ssize_t		length;
 
 		if (entry->d_name[0] == '.')
 			continue;
-		snprintf(path, sizeof(path), "pg_tblspc/%s", entry->d_name);
-		length = readlink(path, target, sizeof(target) - 1);
-		if (length > 0)
-		{
-			target[length] = '\0';
-			if (is_on_fuse(target, mounts))
-			{
-				is_complete = false;
-				continue;
-			}
-		}
 		snprintf(path, sizeof(path), "pg_tblspc/%s/%s/%s", entry->d_name, TABLESPACE_VERSION_DIRECTORY, PG_TEMP_FILES_DIR);
-		add_directory(path, 0);
+		add_temp_directory(data_directory, path, mounts);
 	}
 	closedir(tablespaces);
 }

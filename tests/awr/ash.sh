@@ -5,10 +5,16 @@
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
+# shellcheck source=tests/awr/on_cell.sh
+. "$(dirname "$0")/on_cell.sh"
 
 extension_installed || die "the extension is not installed: run scripts/build.sh extension"
 work_begin ash
 data=$WORK/data
+# A data directory may be a symbolic link.
+directory_for_tablespace "$WORK/files"
+chmod 700 "$WORK/files"
+ln -s files "$data"
 q() { sql ash postgres -c "$1"; }
 ash() { "$CELLAR_BIN" awr ash --dsn "$(cluster_dsn ash)" "$@"; }
 ticks() { q "SELECT ticks FROM awr.get_sampler_state()"; }
