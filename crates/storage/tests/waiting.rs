@@ -168,6 +168,37 @@ fn a_write_that_would_wait_for_a_scan_is_returned_and_a_read_does_not_wait() {
 }
 
 #[test]
+fn a_write_that_fails_is_returned_before_it_is_undone() {
+    let folder = tempfile::tempdir().unwrap();
+    let faulty = Arc::new(FaultyDisk::new(disks(folder.path(), 1).remove(0), 3));
+    let volume = &*Volume::open(vec![faulty.clone()], options()).unwrap();
+    let ino = create(volume, "file");
+    volume.write(ino, 0, &[1; PAGE]).unwrap();
+    let length = || faulty.open(ino, Stream::Data, false).unwrap().unwrap().len().unwrap();
+    let fails = Fault::Write { errno: libc::EIO, one_in: 1 };
+    let end = PAGE as u64;
+    std::thread::scope(|scope| {
+        // Changes of a file's length wait, and a part of each failed write arrives.
+        faulty.set_faults(&[fails, Fault::HeldSpace]);
+        let release = Release(|| faulty.set_faults(&[fails]));
+        let failed = in_thread(scope, || volume.try_write(ino, end, &vec![2; MIB as usize]));
+        assert_eq!(failed.recv_timeout(SOON).expect("a write that fails waits for nothing").unwrap(), None);
+        assert!(length() > end, "a part of the write has arrived");
+        assert_eq!(read_all(volume, ino), [1; PAGE], "the file has its old size");
+        let again = in_thread(scope, || volume.try_write(ino, end, &[3; PAGE]));
+        assert_eq!(again.recv_timeout(SOON).expect("nor does the next write").unwrap(), None);
+        let repeated = in_thread(scope, || volume.write(ino, end, &vec![2; MIB as usize]));
+        assert!(repeated.recv_timeout(Duration::from_millis(200)).is_err(), "the repeated write undoes the failed one");
+        drop(release);
+        assert_eq!(repeated.recv_timeout(SOON).expect("the repeated write ends").unwrap_err().errno(), libc::EIO);
+    });
+    assert_eq!(length(), end, "the repeated write is undone before it returns");
+    faulty.set_faults(&[]);
+    assert_eq!(volume.try_write(ino, 3 * end, &[4; PAGE]).unwrap(), Some(PAGE));
+    assert_eq!(read_all(volume, ino), [[1; PAGE], [0; PAGE], [0; PAGE], [4; PAGE]].concat());
+}
+
+#[test]
 fn the_disks_of_a_group_are_opened_side_by_side() {
     const DISKS: usize = 4;
     let folder = tempfile::tempdir().unwrap();

@@ -18,6 +18,7 @@ use super::FileData;
 use parking_lot::{Mutex, MutexGuard};
 use std::cell::Cell;
 use std::ops::Deref;
+use std::sync::atomic::Ordering;
 
 #[derive(Debug, Default)]
 pub(super) struct Locks {
@@ -107,13 +108,17 @@ impl FileData {
         SyncGuard { file: self, _lock: Ranked::lock(&self.locks.sync, Rank::Sync) }
     }
 
+    /// Completes the undoing of a failed write first.
     pub fn lock_write(&self) -> WriteGuard<'_> {
-        WriteGuard { file: self, _lock: Ranked::lock(&self.locks.write, Rank::Write) }
+        let write = WriteGuard { file: self, _lock: Ranked::lock(&self.locks.write, Rank::Write) };
+        write.undo_growth();
+        write
     }
 
-    /// Returns None if another thread holds the write lock. Never waits, so the lock order does not matter.
+    /// Returns None if another thread holds the write lock, or a failed write is to be undone. Never waits, so the lock
+    /// order does not matter.
     pub fn try_lock_write(&self) -> Option<WriteGuard<'_>> {
-        let lock = self.locks.write.try_lock()?;
+        let lock = self.locks.write.try_lock().filter(|_| !self.is_overlong.load(Ordering::Acquire))?;
         Some(WriteGuard { file: self, _lock: Ranked::held(lock, Rank::Write) })
     }
 

@@ -61,6 +61,8 @@ pub struct FileData {
     /// The error of an internal sync, returned by the next sync that a client requests.
     deferred_sync_error: Mutex<Option<Error>>,
     in_flight: RwLock<Option<InFlightWrite>>,
+    /// A write has failed, and the backing files may be longer than the file. Changes under the write lock.
+    is_overlong: AtomicBool,
     backing: Box<[Backing]>,
     /// None until the file gets its first compression unit.
     units: OnceLock<Box<Units>>,
@@ -111,6 +113,7 @@ impl FileData {
             locks: Locks::default(),
             deferred_sync_error: Mutex::new(None),
             in_flight: RwLock::new(None),
+            is_overlong: AtomicBool::new(false),
             backing,
             units: OnceLock::new(),
             published_units: AtomicU64::new(0),

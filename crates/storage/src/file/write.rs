@@ -73,18 +73,26 @@ impl WriteGuard<'_> {
 
     /// Ends a failed write. The file has `size` bytes again, but some of the overwritten bytes may be new. `changed` is
     /// the range whose versions [`Self::begin_write`] changed; the caller removes the range from the page cache
-    /// afterwards.
+    /// afterwards. The backing files may be longer than the file until [`Self::undo_growth`] or the next
+    /// [`FileData::lock_write`].
     pub fn undo_write(&self, changed: Range<u64>, size: u64) {
-        // Truncate the backing files while readers still see the whole write.
-        for backing in &self.backing {
-            if let Err(error) = backing.set_length(size, false) {
-                log::warn!("could not undo a failed write: {error}");
-            }
-        }
+        self.is_overlong.store(true, Ordering::Release);
         let mut in_flight = self.in_flight.write();
         *in_flight = None;
         self.size.store(size, Ordering::Release);
         self.versions.bump(changed);
+    }
+
+    /// Truncates the backing files to the size of the file if a failed write has left them longer.
+    pub fn undo_growth(&self) {
+        if !self.is_overlong.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let truncated =
+            self.size().and_then(|size| self.backing.iter().try_for_each(|backing| backing.set_length(size, false)));
+        if let Err(error) = truncated {
+            log::warn!("could not undo a failed write: {error}");
+        }
     }
 
     /// Truncates or extends the file to `size` bytes.

@@ -88,13 +88,14 @@ impl Volume {
             for need in space_needs(&write, offset..end)?.into_iter().filter(|need| need.bytes() > 0) {
                 self.free_space.check(need, priority)?;
             }
-            self.write_locked(&file, write, offset, data)
+            self.write_locked(&file, &write, offset, data).inspect_err(|_| write.undo_growth())
         })
     }
 
     /// Writes like [`Self::write`], unless the write would wait: for a sync, for a metadata transaction, for the file's
     /// write lock, for a read from disk, for the load of a cached region, or for a measurement of free space. Returns None
-    /// in these cases; the caller must repeat the write with [`Self::write_with`].
+    /// in these cases, and if the disks refuse the write; the caller must repeat the write with [`Self::write_with`], which
+    /// undoes a failed write first.
     pub fn try_write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<Option<usize>> {
         let file = self.file(ino)?;
         let end = file.check_end(offset, data.len() as u64)?;
@@ -115,15 +116,18 @@ impl Volume {
         if needed > 0 && !self.free_space.is_ample(needed) {
             return Ok(None);
         }
-        match self.write_locked(&file, write, offset, data) {
-            // Completing pending frees, or a higher priority, may find space.
-            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(None),
-            written => written.map(Some),
+        match self.write_locked(&file, &write, offset, data) {
+            Ok(written) => Ok(Some(written)),
+            // Undoing the write waits for the disks. Completing pending frees, or a higher priority, may find space.
+            Err(error) => {
+                log::debug!("repeating a write that failed: {error}");
+                Ok(None)
+            }
         }
     }
 
-    /// Writes data for which the disks have space.
-    fn write_locked(&self, file: &Arc<FileData>, write: WriteGuard<'_>, offset: u64, data: &[u8]) -> Result<usize> {
+    /// Writes data for which the disks have space. After an error, the backing files may be longer than the file.
+    fn write_locked(&self, file: &Arc<FileData>, write: &WriteGuard<'_>, offset: u64, data: &[u8]) -> Result<usize> {
         if data.is_empty() {
             return Ok(0);
         }
@@ -146,7 +150,6 @@ impl Volume {
         self.touch_content(file);
         // Under the write lock, because a later holder of the write lock may keep the redo log's lock for long.
         self.request_checkpoint_if_due(file);
-        drop(write);
         Ok(data.len())
     }
 
