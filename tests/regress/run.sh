@@ -4,6 +4,7 @@
 # Each suite runs three times. Run 1, with Smart Scan off, must pass as shipped, which tests the file service. Run 2 prefers
 # Smart Scan for every scan, and its output is compared with that of run 1. Run 3 also compresses tables at random levels,
 # and its output is compared with that of run 2. README.md describes which differences are allowed and excused.txt lists them.
+# The suites run side by side, each on its own cluster: the isolation suite mostly waits. The regression suite is reported first.
 #
 #   run.sh [--plain] [--suite regress|isolation|both] [--seed N] [--rounds N] [--update] [--keep-results FOLDER]
 #     --plain                 run 1 only, on an ordinary cluster without a cell (tests the harness)
@@ -50,9 +51,11 @@ prepare() {
     [ "$(id -u)" != 0 ] || chown -R "$OS_USER" "$WORK/regress" "$WORK/isolation"
 }
 
-# suite NAME RUN [SCRIPTS]: runs one suite, as shipped or with modified scripts, and writes its outputs to $WORK/NAME-RUN.
+# suite NAME RUN [SCRIPTS]: runs one suite, as shipped or with modified scripts, and writes its outputs to $WORK/NAME-RUN. The
+# cluster has the name of the suite, and for the reference run that of the run.
 suite() {
-    local name=$1 run=$2 input=${3:-$WORK/$1} output=$WORK/$1-$2 program options=()
+    local name=$1 run=$2 input=${3:-$WORK/$1} output=$WORK/$1-$2 cluster=$1 program options=()
+    [ "$run" != reference ] || cluster=$name-reference
     case $name in
     regress) program=$PGXS_TEST/regress/pg_regress
         options=(--schedule="$WORK/regress/parallel_schedule" --dbname=regression --max-concurrent-tests=20) ;;
@@ -70,8 +73,17 @@ suite() {
 failed_tests() { sed -nE 's/^(test|    | \+)? *([a-z0-9_.-]+) +\.\.\. FAILED.*/\2/p; s/^not ok [0-9]+ +[-+] ([a-z0-9_.-]+).*/\1/p' "$1"; }
 passed_tests() { sed -nE 's/^(test|    | \+)? *([a-z0-9_.-]+) +\.\.\. ok .*/\2/p; s/^ok [0-9]+ +[-+] ([a-z0-9_.-]+).*/\1/p' "$1"; }
 
+# The run on an ordinary cluster without Cellar.
+reference() {
+    local cluster=$1-reference
+    suite_cluster "$cluster" "$WORK/$cluster-data"
+    cluster_start "$cluster" "$WORK/$cluster-data"
+    suite "$1" reference || true
+    cluster_stop "$cluster"
+}
+
 # Checks run 1. The suite's source may be of another minor version than the server, since archives keep few versions. A test
-# that fails as shipped must then give the same output, byte for byte, as on an ordinary cluster without Cellar.
+# that fails as shipped must then give the same output, byte for byte, as on an ordinary cluster.
 shipped_green() {
     local name=$1 test wrong=() version=() passed reported
     suite "$name" off || true
@@ -80,6 +92,10 @@ shipped_green() {
     reported=$(sed -nE 's/^[# ]*([0-9]+) of [0-9]+ tests failed.*/\1/p' "$WORK/$name-off.log")
     grep -qE "All [0-9]+ tests passed|of [0-9]+ tests failed" "$WORK/$name-off.log" || wrong+=("the run did not finish")
     if [ "${reported:-0}" != "$(failed_tests "$WORK/$name-off.log" | wc -l)" ]; then wrong+=("${reported:-0} according to the report"); fi
+    if [ "${reported:-0}" != 0 ] && [ "$source_version" != "$server_version" ]; then
+        say "the tests are from version ${source_version:-unknown}, the server is $server_version: running them on an ordinary cluster, too"
+        reference "$name"
+    fi
     for test in $(failed_tests "$WORK/$name-off.log"); do
         if cmp -s "$WORK/$name-reference/results/$test.out" "$WORK/$name-off/results/$test.out"; then
             version+=("$test")
@@ -111,7 +127,7 @@ regress_compressed() {
     local compressed=$WORK/regress-scripts log=$WORK/compressions.log decoded
     say "# compressed, seed $seed ($SECONDS s)"
     rm -rf "$compressed" "$log" "$WORK/regress-compressed"
-    decoded=$(decoded_bytes)
+    decoded=$(decoded_bytes regress)
     mkdir "$compressed" "$compressed/sql"
     ln -s "$WORK"/regress/{data,expected,parallel_schedule} "$compressed/"
     "$HARNESS_BIN" regress-inject --scripts "$WORK/regress/sql" --to "$compressed/sql" --seed "$seed" --places "$places" \
@@ -119,7 +135,7 @@ regress_compressed() {
     # The injected lines execute the program "compress".
     cp "$HARNESS_BIN" "$WORK/lib/"
     printf '#!/bin/sh\nexec "%s" --dsn "%s" regress-compress --log "%s" "$@" >>"%s" 2>&1 </dev/null\n' \
-        "$WORK/lib/$(basename "$HARNESS_BIN")" "$(cluster_dsn "$cluster" regression)" "$log" "$log" >"$WORK/lib/compress"
+        "$WORK/lib/$(basename "$HARNESS_BIN")" "$(cluster_dsn regress regression)" "$log" "$log" >"$WORK/lib/compress"
     chmod 755 "$WORK/lib/compress" "$WORK/lib/$(basename "$HARNESS_BIN")"
     : >"$log"
     chmod 666 "$log"
@@ -128,7 +144,7 @@ regress_compressed() {
     "$HARNESS_BIN" regress-compressed --log "$log" --require-compressed 300 >"$WORK/compressed.log" || true
     count_lines <"$WORK/compressed.log"
     [ -s "$WORK/compressed.log" ] || not_ok "regress suite, compressed: the summary produced a result"
-    decoded=$(($(decoded_bytes) - decoded))
+    decoded=$(($(decoded_bytes regress) - decoded))
     check "Smart Scans read compression units in the suite, $((decoded >> 20)) MiB less than the heap" test "$decoded" -gt $((64 << 20))
 }
 
@@ -136,7 +152,7 @@ regress_compressed() {
 isolation_compressed() {
     local compressed=$WORK/isolation-scripts spec test made decoded
     say "# isolation, compressed, seed $seed ($SECONDS s)"
-    decoded=$(decoded_bytes)
+    decoded=$(decoded_bytes isolation)
     rm -rf "$compressed" "$WORK/isolation-compressed"
     mkdir -p "$compressed/specs"
     ln -s "$WORK"/isolation/{expected,isolation_schedule} "$compressed/"
@@ -159,72 +175,75 @@ isolation_compressed() {
     done
     suite isolation compressed "$compressed" || true
     compared isolation-compressed isolation-on isolation-compressed --compressed
-    made=$(sql suite isolation_regression -c "SELECT count(*) FILTER (WHERE units > 0) FROM cellar_test.log" || true)
+    made=$(sql isolation isolation_regression -c "SELECT count(*) FILTER (WHERE units > 0) FROM cellar_test.log" || true)
     check "the isolation suite's tables were compressed at least 1000 times (${made:-0})" test "${made:-0}" -ge 1000
-    decoded=$(($(decoded_bytes) - decoded))
+    decoded=$(($(decoded_bytes isolation) - decoded))
     check "Smart Scans read compression units in the isolation suite, $((decoded >> 10)) KiB less than the heap" test "$decoded" -gt $((1 << 20))
 }
 
-# Bytes that Smart Scans did not have to read because blocks were in compression units.
+# decoded_bytes CLUSTER: the bytes that Smart Scans did not have to read because blocks were in compression units.
 decoded_bytes() {
-    sql suite postgres -c "CREATE EXTENSION IF NOT EXISTS cellar" -c "
+    sql "$1" postgres -c "CREATE EXTENSION IF NOT EXISTS cellar" -c "
         SELECT sum(value * CASE name WHEN 'cell physical IO bytes eligible for predicate offload' THEN -1 ELSE 1 END)
         FROM cellar.sysstat WHERE name IN ('cell IO uncompressed bytes', 'cell physical IO bytes saved by storage index',
                                            'cell physical IO bytes eligible for predicate offload')" 2>/dev/null
 }
 
 suite_cluster() {
-    cluster=$1
-    cluster_create "$cluster" "$2" --data-checksums
+    cluster_create "$1" "$2" --data-checksums
     # Each compression needs a background worker.
     cluster_set "$2" "max_worker_processes = 40" "max_prepared_transactions = 10" "autovacuum_naptime = 1d" "fsync = off" "max_wal_size = 8GB"
+}
+
+# runs NAME FOLDER: all runs of one suite, on a new cluster in the folder.
+runs() {
+    local name=$1 data=$2 places
+    suite_cluster "$name" "$data"
+    # compute_query_id = regress: statistics of statements need query identifiers, which EXPLAIN must not show here.
+    [ "$plain" = 1 ] || cluster_set "$data" "compute_query_id = regress" "shared_preload_libraries = 'cellar'" "cellar.cell_offload_processing = off" "cellar.auto_compression = off"
+    cluster_start "$name" "$data"
+    shipped_green "$name"
+    [ "$plain" = 0 ] || return 0
+    cluster_set "$data" "cellar.cell_offload_processing = on" "cellar.min_scan_size = 0" "cellar.cost_factor = 0"
+    sql "$name" postgres -c 'SELECT pg_reload_conf()' >/dev/null
+    # Ignore the suite's own result: the comparison below is stricter on rows.
+    suite "$name" on || true
+    compared "$name" "$name-off" "$name-on" "${update[@]}" "${unlisted[@]}"
+    for ((places = 1; places <= rounds; places++, seed++)); do "${name}_compressed"; done
+    check "Smart Scans ran in the $name suite" test "$(sql "$name" postgres -c "CREATE EXTENSION IF NOT EXISTS cellar" -c "SELECT value FROM cellar.sysstat WHERE name = 'cell physical IO bytes eligible for predicate offload'")" -gt 0
+    if grep -nE 'PANIC|server process .* was terminated by signal' "$WORK/$name-postgres.log" >"$WORK/$name-panics.log"; then
+        not_ok "no backend crashed in the $name suite: $(head -n 3 "$WORK/$name-panics.log")"
+    else
+        ok "no backend crashed in the $name suite"
+    fi
+    check "Postgres stops after the $name suite" cluster_stop "$name"
 }
 
 prepare
 server_version=$("$PG_CONFIG" --version | sed 's/^PostgreSQL \([0-9.]*\).*/\1/')
 source_version=$(cat "$source_tree/VERSION" 2>/dev/null || true)
-if [ "$source_version" != "$server_version" ]; then
-    say "the tests are from version ${source_version:-unknown}, the server is $server_version: running them on an ordinary cluster first"
-    suite_cluster reference "$WORK/reference"
-    cluster_start reference "$WORK/reference"
-    for name in "${suites[@]}"; do suite "$name" reference || true; done
-    cluster_stop reference
-fi
-if [ "$plain" = 1 ]; then
-    data=$WORK/data
-else
+folder=$WORK/data
+if [ "$plain" = 0 ]; then
     extension_installed || die "the extension is not installed: run scripts/build.sh extension"
     cell_configure cell1
     cell_start cell1
-    data=$WORK/cell1/pgdata
+    folder=$WORK/cell1
 fi
-suite_cluster suite "$data"
-# compute_query_id = regress: statistics of statements need query identifiers, which EXPLAIN must not show here.
-[ "$plain" = 1 ] || cluster_set "$data" "compute_query_id = regress" "shared_preload_libraries = 'cellar'" "cellar.cell_offload_processing = off" "cellar.auto_compression = off"
-cluster_start suite "$data"
-
-for name in "${suites[@]}"; do shipped_green "$name"; done
-
-if [ "$plain" = 0 ]; then
-    cluster_set "$data" "cellar.cell_offload_processing = on" "cellar.min_scan_size = 0" "cellar.cost_factor = 0"
-    sql suite postgres -c 'SELECT pg_reload_conf()' >/dev/null
-    for name in "${suites[@]}"; do
-        # Ignore the suite's own result: the comparison below is stricter on rows.
-        suite "$name" on || true
-        compared "$name" "$name-off" "$name-on" "${update[@]}" "${unlisted[@]}"
-    done
-    for ((places = 1; places <= rounds; places++, seed++)); do
-        for name in "${suites[@]}"; do "${name}_compressed"; done
-    done
-    check "Smart Scans ran in the suites" test "$(sql suite postgres -c "CREATE EXTENSION IF NOT EXISTS cellar" -c "SELECT value FROM cellar.sysstat WHERE name = 'cell physical IO bytes eligible for predicate offload'")" -gt 0
-    if grep -nE 'PANIC|server process .* was terminated by signal' "$WORK/suite-postgres.log" >"$WORK/panics.log"; then
-        not_ok "no backend crashed in the suites: $(head -n 3 "$WORK/panics.log")"
-    else
-        ok "no backend crashed in the suites"
-    fi
-    check "Postgres stops" cluster_stop suite
-    check "the cell stops and unmounts" cell_stop cell1
+if [ ${#suites[@]} = 2 ]; then
+    (
+        trap - EXIT
+        runs isolation "$folder/isolation"
+        checks_end
+    ) >"$WORK/isolation-suite.log" 2>&1 &
+    other=$!
+    remember_process $other
+    runs regress "$folder/regress"
+    wait $other || CHECKS_FAILED=$((CHECKS_FAILED + 1))
+    cat "$WORK/isolation-suite.log"
+else
+    runs "${suites[0]}" "$folder/${suites[0]}"
 fi
+[ "$plain" = 1 ] || check "the cell stops and unmounts" cell_stop cell1
 if [ -n "$results" ]; then
     mkdir -p "$results"
     cp -r "$WORK"/*-{off,on,compressed} "$WORK"/*.log "$results/" 2>/dev/null || true
