@@ -263,15 +263,21 @@ fn run_table(
     if options.compress {
         table.compress(&mut sessions.prepare, rng)?;
     }
-    // VACUUM waits up to five seconds for the lock that it needs to truncate a table, while the open sessions hold theirs.
-    if !number.is_multiple_of(10) {
-        sessions.prepare.batch_execute(&format!("ALTER TABLE {} SET (vacuum_truncate = off)", table.name))?;
-    }
+    let mut is_in_use = false;
     for client in &mut sessions.open {
         client.batch_execute("BEGIN")?;
         if rng.chance(60) {
             table.work_in_transaction(client, rng)?;
+            is_in_use = true;
         }
+    }
+    // VACUUM waits up to five seconds for the lock that it needs to truncate a table, while the open sessions hold theirs. The
+    // TOAST table has its own setting.
+    if is_in_use {
+        sessions.prepare.batch_execute(&format!(
+            "ALTER TABLE {} SET (vacuum_truncate = off, toast.vacuum_truncate = off)",
+            table.name
+        ))?;
     }
     let before = totals.differences;
     if options.writer {
