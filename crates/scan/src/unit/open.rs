@@ -8,6 +8,7 @@ use super::residue::Residues;
 use super::section::{DataSection, Result, VERIFY_CHECKSUMS, corrupt, read_unverified};
 use super::shape::{Level, Shape};
 use cellar_format::ByteSource;
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A unit's directory, with the dictionaries that reads have decoded so far. The unit does not own its bytes: each read takes
@@ -24,7 +25,7 @@ pub struct Unit {
     all_visible: Box<[bool]>,
 }
 
-/// Bytes to prefetch before opening a unit: header and directory of most units.
+/// Bytes that opening a unit reads at once: header and directory of most units.
 const OPEN_BYTES: u64 = 16 << 10;
 
 static IDS: AtomicU64 = AtomicU64::new(0);
@@ -32,13 +33,16 @@ static IDS: AtomicU64 = AtomicU64::new(0);
 impl Unit {
     /// Reads and verifies header and directory.
     pub fn open(source: &dyn ByteSource) -> Result<Self> {
-        source.prefetch(std::slice::from_ref(&(0..OPEN_BYTES)));
-        let header = Header::decode(&read_unverified(source, 0, HEADER_BYTES)?)?;
+        let start = read_unverified(source, 0, source.length().clamp(HEADER_BYTES as u64, OPEN_BYTES) as usize)?;
+        let header = Header::decode(&start[..HEADER_BYTES])?;
         let length = header.directory_bytes as usize;
         if HEADER_BYTES as u64 + length as u64 > header.unit_bytes {
             return corrupt("directory length", 20, format!("{length} bytes of {}", header.unit_bytes));
         }
-        let bytes = read_unverified(source, HEADER_BYTES as u64, length)?;
+        let bytes = match start.get(HEADER_BYTES..HEADER_BYTES + length) {
+            Some(bytes) => Cow::Borrowed(bytes),
+            None => read_unverified(source, HEADER_BYTES as u64, length)?,
+        };
         let found = crc32c::crc32c(&bytes);
         if bytes.len() != length || found != header.directory_checksum && VERIFY_CHECKSUMS {
             let found = format!("checksum {found:08x} instead of {:08x}", header.directory_checksum);
