@@ -15,8 +15,9 @@ use cellar_format::wire::{
 use cellar_scan::aggregate::{Aggregator, GroupMerge};
 use cellar_scan::unit::{self, Level, Shape, Unit, encode};
 use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner, UnitScanner};
-use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
 use std::sync::Arc;
 use support::cluster::Cluster;
 use support::generator::Generator;
@@ -46,6 +47,8 @@ const UNIT_PAGES: usize = 50;
 struct Table {
     attributes: Vec<Attribute>,
     heap: Vec<u8>,
+    /// The heap in compression units of [`UNIT_PAGES`] pages, at the levels that were used so far.
+    units: RefCell<HashMap<Level, Rc<Vec<Vec<u8>>>>>,
 }
 
 impl Table {
@@ -65,7 +68,14 @@ impl Table {
                 missing: Missing::Null,
             }
         };
-        Self { attributes: listing.lines().map(attribute).collect(), heap: cluster.heap(name) }
+        let attributes = listing.lines().map(attribute).collect();
+        Self { attributes, heap: cluster.heap(name), units: RefCell::default() }
+    }
+
+    fn units(&self, level: Level) -> Rc<Vec<Vec<u8>>> {
+        let runs = || self.heap.chunks(UNIT_PAGES * BLOCK_BYTES);
+        let encoded = || Rc::new(runs().map(|run| encode(run, &self.shape(), level).unwrap()).collect());
+        self.units.borrow_mut().entry(level).or_insert_with(encoded).clone()
     }
 
     /// Returns all groups and the ids of the rejected rows. Scans heap pages and compression units, and compares the
@@ -130,12 +140,11 @@ impl Table {
         let ways = [(Level::QueryLow, UNIT_PAGES / 3), (Level::QueryLow, 0), (Level::QueryHigh, UNIT_PAGES / 3)];
         for (level, cut) in ways {
             let (mut scanner, mut out, mut rows) = (UnitScanner::new(Arc::clone(&plan)), ResultWriter::new(), 0);
-            for (index, run) in self.heap.chunks(UNIT_PAGES * BLOCK_BYTES).enumerate() {
-                let bytes = encode(run, &self.shape(), level).unwrap();
-                let unit = Unit::open(&bytes).unwrap();
+            for (index, bytes) in self.units(level).iter().enumerate() {
+                let unit = Unit::open(bytes).unwrap();
                 for pages in [0..cut, cut..UNIT_PAGES] {
                     let first = (index * UNIT_PAGES) as u32;
-                    rows += aggregated(scanner.scan(first, &unit, &bytes, pages, &NoXids, &mut out).unwrap());
+                    rows += aggregated(scanner.scan(first, &unit, bytes, pages, &NoXids, &mut out).unwrap());
                 }
             }
             scanner.finish_range(&mut out);
@@ -965,11 +974,10 @@ fn rows_are_joined_with_lookup_tables_as_postgresql_joins_them() {
         ..table.request(vec![], count.clone())
     };
     let (mut scanner, mut out) = (UnitScanner::new(Arc::new(Plan::compile(&whole).unwrap())), ResultWriter::new());
-    for (index, run) in table.heap.chunks(UNIT_PAGES * BLOCK_BYTES).enumerate() {
-        let bytes = encode(run, &table.shape(), Level::QueryLow).unwrap();
-        let unit = Unit::open(&bytes).unwrap();
+    for (index, bytes) in table.units(Level::QueryLow).iter().enumerate() {
+        let unit = Unit::open(bytes).unwrap();
         let first = (index * UNIT_PAGES) as u32;
-        scanner.scan(first, &unit, &bytes, 0..UNIT_PAGES, &NoXids, &mut out).unwrap();
+        scanner.scan(first, &unit, bytes, 0..UNIT_PAGES, &NoXids, &mut out).unwrap();
     }
     scanner.finish_range(&mut out);
     out.flush();

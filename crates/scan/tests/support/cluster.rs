@@ -38,7 +38,7 @@ impl Cluster {
         }
         let cluster = Self { bin, dir, sessions: Vec::new() };
         let data = cluster.data().display().to_string();
-        cluster.run("initdb", &["-D", &data, "-E", "UTF8", "--locale=C", "-A", "trust", "-U", "postgres", "-k"]);
+        cluster.run("initdb", &["-D", &data, "-E", "UTF8", "--locale=C", "-A", "trust", "-U", "postgres", "-k", "-N"]);
         let options = format!(
             "-k {} -c listen_addresses= -c fsync=off -c autovacuum=off -c full_page_writes=off",
             cluster.dir.display()
