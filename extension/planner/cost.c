@@ -56,6 +56,8 @@
 										 * checkpoint examines all of them */
 #define CELL_READ_FRACTION		0.5 /* of cellar.cell_page_cost */
 #define CELL_CPU_FRACTION		0.2 /* of PostgreSQL's processor cost */
+#define UNIT_ROW_FRACTION		0.3 /* at least, of CELL_CPU_FRACTION in a
+									 * compression unit */
 #define RETURNED_ROW_FRACTION	0.4 /* of cpu_tuple_cost */
 #define RETURNED_WHOLE_PAGE_COST	1.1 /* per BLCKSZ bytes of whole rows */
 #define WHOLE_ROW_OVERHEAD		(MAXALIGN(SizeofHeapTupleHeader) + 16)	/* bytes */
@@ -136,7 +138,17 @@ cost_cell_pages(const CellarScanSpec *scan, double seq_page, Cost *read, Cost *c
 	Cost		pages = cellar_cell_page_cost * seq_page * scan->rel->pages;
 
 	*read = CELL_READ_FRACTION * pages * scan->stored_fraction;
-	*cpu = (1 - CELL_READ_FRACTION) * pages;
+	*cpu = (1 - CELL_READ_FRACTION) * pages * scan->stored_fraction;
+}
+
+/*
+ * Returns the cell's cost of evaluating the storage predicate for a row, relative
+ * to PostgreSQL's.  The cell evaluates it over encoded values of compression units.
+ */
+static double
+cell_row_fraction(const CellarScanSpec *scan)
+{
+	return CELL_CPU_FRACTION * Max(Min(scan->stored_fraction, 1), UNIT_ROW_FRACTION);
 }
 
 /*
@@ -244,7 +256,7 @@ cellar_cost_scan(PlannerInfo *root, Path *path, const CellarScanSpec *scan)
 	/* Work in the cell */
 	cost_cell_pages(scan, seq_page, &disk_run, &cpu_pages);
 	cpu_run += cpu_pages;
-	cpu_run += CELL_CPU_FRACTION * (cpu_tuple_cost + storage_cost.per_tuple) * rel->tuples;
+	cpu_run += cell_row_fraction(scan) * (cpu_tuple_cost + storage_cost.per_tuple) * rel->tuples;
 
 	/* Work in PostgreSQL */
 	if (top == NULL)
@@ -428,8 +440,8 @@ cellar_cost_aggregate(PlannerInfo *root, Path *path, const CellarAggregateSpec *
 	cost_qual_eval(&storage_cost, scan->storage, root);
 
 	cost_cell_pages(scan, seq_page, &read, &cpu);
-	cpu += CELL_CPU_FRACTION * ((cpu_tuple_cost + storage_cost.per_tuple) * rel->tuples +
-								cellar_aggregated_row_cost(aggregation) * aggregated_rows(aggregation)) +
+	cpu += cell_row_fraction(scan) * (cpu_tuple_cost + storage_cost.per_tuple) * rel->tuples +
+		CELL_CPU_FRACTION * cellar_aggregated_row_cost(aggregation) * aggregated_rows(aggregation) +
 		cpu_tuple_cost * Max(path->rows, Min(aggregated_rows(aggregation), aggregation->groups * scan->threads));
 	cpu /= scan->threads;
 	cpu += (RETURNED_ROW_FRACTION * cpu_tuple_cost +
