@@ -18,6 +18,7 @@
 bool		cellar_offload_processing = true;
 bool		cellar_join_filters = true;
 bool		cellar_lookup_joins = true;
+int			cellar_lookup_table_rows = 1048576;
 int			cellar_plan_display = CELLAR_DISPLAY_AUTO;
 bool		cellar_simulate_offload = false;
 int			cellar_min_scan_size = 1024;
@@ -71,6 +72,16 @@ cellar_define_settings(void)
 							 PGC_USERSET,
 							 GUC_EXPLAIN,
 							 NULL, NULL, NULL);
+
+	DefineCustomIntVariable("cellar.lookup_table_rows",
+							"Sets the maximum number of rows of a lookup table.",
+							"A side of a lookup join with more rows is filtered by the keys of the other sides, or is joined by PostgreSQL.",
+							&cellar_lookup_table_rows,
+							1048576,
+							1, 8388608,
+							PGC_USERSET,
+							GUC_EXPLAIN,
+							NULL, NULL, NULL);
 
 	DefineCustomEnumVariable("cellar.cell_offload_plan_display",
 							 "Controls whether EXPLAIN shows storage predicates.",

@@ -6,8 +6,9 @@
  *	  the rows of its child on to a Hash node.
  *
  * The Smart Scan that needs the table executes the child to the end when it
- * starts, and keeps the rows in case that the Hash node needs them later.  If
- * the Hash node comes first, the rows are collected as they pass.
+ * starts.  If the Hash node needs the rows later, the child is executed again; if
+ * the child might return other rows then, the rows are kept.  If the Hash node
+ * comes first, the rows are collected as they pass.
  *
  * The table is complete when the child has returned its last row.  Rows with a
  * NULL in the key have no join partner and are left out.  A table with too many rows
@@ -60,6 +61,9 @@ static void
 reset_table(CellarLookupState *state)
 {
 	MemoryContextReset(state->context);
+	state->executed = false;
+	state->replaying = false;
+	state->ncounted = 0;
 	state->complete = false;
 	state->borrowed = false;
 	state->too_large = false;
@@ -94,6 +98,7 @@ begin_lookup(CustomScanState *node, EState *estate, int eflags)
 
 	state->row = ExecInitExtraTupleSlot(estate, ExecGetResultType(linitial(node->custom_ps)), &TTSOpsMinimalTuple);
 	state->kind = linitial_int(list_nth(cscan->custom_private, CELLAR_LOOKUP_KIND));
+	state->repeats = lsecond_int(list_nth(cscan->custom_private, CELLAR_LOOKUP_KIND));
 	tupdesc = ExecGetResultType(linitial(node->custom_ps));
 	foreach(lc, list_nth(cscan->custom_private, CELLAR_LOOKUP_PARTS))
 	{
@@ -216,7 +221,7 @@ add_row(CellarLookupState *state, TupleTableSlot *slot)
 		state->bytes += column->nulls.len + column->values.len;
 	}
 	MemoryContextSwitchTo(oldcontext);
-	if (state->nrows > CELLAR_JOIN_KEYS_MAX || state->bytes > CELLAR_LOOKUP_BYTES_MAX)
+	if (state->nrows > cellar_lookup_table_rows || state->bytes > CELLAR_LOOKUP_BYTES_MAX)
 	{
 		reset_table(state);
 		state->too_large = true;
@@ -241,18 +246,32 @@ exec_lookup(CustomScanState *node)
 	}
 	else
 	{
-		/*
-		 * A complete child is not executed beyond its last row.  The child of
-		 * a table whose keys are borrowed was not executed.
-		 */
-		slot = state->complete && !state->borrowed ? NULL : ExecProcNode(linitial(node->custom_ps));
+		bool		passes_on;
+
+		if (state->executed)
+		{
+			state->executed = false;
+			state->replaying = true;
+			ExecReScan(linitial(node->custom_ps));
+		}
+		/* The child of a table whose keys are borrowed was not executed. */
+		passes_on = state->replaying || state->borrowed;
+
+		/* A complete child is not executed beyond its last row. */
+		slot = state->complete && !passes_on ? NULL : ExecProcNode(linitial(node->custom_ps));
 		if (TupIsNull(slot))
 		{
 			state->complete = !state->too_large;
 			return node->ss.ps.ps_ProjInfo == NULL ? NULL : ExecClearTuple(node->ss.ps.ps_ResultTupleSlot);
 		}
-		if (!state->too_large && !state->borrowed)
+		if (!state->too_large && !passes_on)
 			add_row(state, slot);
+		if (state->ncounted > 0)
+		{
+			state->ncounted--;
+			if (node->ss.ps.instrument != NULL)
+				node->ss.ps.instrument->tuplecount -= 1;
+		}
 	}
 	if (node->ss.ps.ps_ProjInfo == NULL)
 		return slot;
@@ -318,6 +337,7 @@ complete_table(CellarLookupState *table)
 {
 	PlanState  *node = &table->css.ss.ps;
 	PlanState  *child = linitial(table->css.custom_ps);
+	uint64		nrows = 0;
 
 	if (table->hash->chgParam != NULL)
 	{
@@ -340,7 +360,7 @@ complete_table(CellarLookupState *table)
 	}
 	if (table->complete || table->too_large || table->nrows > 0 || borrow_from_twin(table))
 		return;
-	if (table->rows == NULL)
+	if (table->rows == NULL && !table->repeats)
 	{
 		MemoryContext oldcontext = MemoryContextSwitchTo(node->state->es_query_cxt);
 
@@ -360,11 +380,15 @@ complete_table(CellarLookupState *table)
 			table->complete = true;
 			break;
 		}
-		tuplestore_puttupleslot(table->rows, slot);
+		if (table->rows != NULL)
+			tuplestore_puttupleslot(table->rows, slot);
 		add_row(table, slot);
+		nrows++;
 	}
+	table->executed = table->repeats;
+	table->ncounted = table->repeats ? nrows : 0;
 	if (node->instrument != NULL)
-		InstrStopNode(node->instrument, tuplestore_tuple_count(table->rows));
+		InstrStopNode(node->instrument, nrows);
 }
 
 static bool

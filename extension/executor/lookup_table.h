@@ -39,8 +39,15 @@ struct CellarLookupState
 	int			nparts;
 	KeyPart		parts[CELLAR_KEY_PARTS_MAX];
 	PlanState  *hash;			/* the Hash node above */
-	Tuplestorestate *rows;		/* rows of the child that the Hash node has
-								 * not read; NULL if there are none */
+	bool		repeats;		/* a new execution of the child returns the
+								 * same rows */
+	bool		executed;		/* the child has returned rows that the Hash
+								 * node has not read, and that were not kept */
+	bool		replaying;		/* the child is executed for the Hash node */
+	uint64		ncounted;		/* rows that EXPLAIN has counted before the
+								 * Hash node reads them */
+	Tuplestorestate *rows;		/* rows of the child that were kept; NULL if
+								 * there are none */
 	TupleTableSlot *row;
 	int			ncolumns;
 	LookupColumn *columns;

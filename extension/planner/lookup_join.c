@@ -39,19 +39,44 @@ cellar_find_rel(PlannerInfo *root, Relids relids)
 	return find_join_rel(root, relids);
 }
 
-/* Returns the bytes of a relation's lookup table with a key of nkeys parts in a request. */
+/*
+ * Returns the bytes of a component's row in a request: the key, and the columns
+ * that are needed above the join.
+ */
 double
-cellar_lookup_table_bytes(const RelOptInfo *rel, int nkeys)
+cellar_lookup_row_bytes(PlannerInfo *root, const CellarComponent *component)
 {
-	return rel->rows * (nkeys * sizeof(int64) + rel->reltarget->width +
-						list_length(rel->reltarget->exprs) * VALUE_OVERHEAD);
+	double		bytes = list_length(component->keys) * sizeof(int64);
+	ListCell   *lc;
+
+	foreach(lc, component->joinrel->reltarget->exprs)
+	{
+		Var		   *var = lfirst(lc);
+		const RelOptInfo *rel;
+
+		if (!IsA(var, Var) || !bms_is_member(var->varno, component->rel->relids))
+			continue;
+		rel = root->simple_rel_array[var->varno];
+		bytes += rel->attr_widths[var->varattno - rel->min_attr] + VALUE_OVERHEAD;
+	}
+	return bytes;
 }
 
-/* Returns whether the rows of a relation are expected to fit into a lookup table. */
+/* Returns whether this many rows of a component are expected to fit into a lookup table. */
 bool
-cellar_fits_lookup_table(const RelOptInfo *rel, int nkeys)
+cellar_fits_lookup_table(PlannerInfo *root, const CellarComponent *component, double rows)
 {
-	return rel->rows <= CELLAR_JOIN_KEYS_MAX && cellar_lookup_table_bytes(rel, nkeys) <= CELLAR_LOOKUP_BYTES_MAX;
+	return rows <= cellar_lookup_table_rows &&
+		rows * cellar_lookup_row_bytes(root, component) <= CELLAR_LOOKUP_BYTES_MAX;
+}
+
+/* As cellar_fits_lookup_table() for a relation whose join is not known yet. */
+static bool
+is_small(const RelOptInfo *rel)
+{
+	return rel->rows <= cellar_lookup_table_rows &&
+		rel->rows * (sizeof(int64) + rel->reltarget->width +
+					 list_length(rel->reltarget->exprs) * VALUE_OVERHEAD) <= CELLAR_LOOKUP_BYTES_MAX;
 }
 
 /*
@@ -152,6 +177,29 @@ add_key(CellarComponent *component, RestrictInfo *rinfo, Relids outer, RelOptInf
 	return true;
 }
 
+static bool
+fails_early_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, List) || IsA(node, TargetEntry) || IsA(node, Aggref))
+		return expression_tree_walker(node, fails_early_walker, context);
+	if (!cellar_depends_on_row(node))
+		return !cellar_catchable(node);
+	return expression_tree_walker(node, fails_early_walker, context);
+}
+
+/*
+ * Returns whether evaluating the parts of an expression that contain no column
+ * when the scan starts could raise an error that cannot be caught.  PostgreSQL
+ * evaluates an expression over joined rows only if there is a joined row.
+ */
+bool
+cellar_fails_early(Node *expr)
+{
+	return fails_early_walker(expr, NULL);
+}
+
 /*
  * Adds a clause to the conditions of the component, if the join is an inner
  * join and the cell can evaluate the clause for the joined rows.
@@ -162,7 +210,7 @@ add_condition(PlannerInfo *root, CellarComponent *component, RestrictInfo *rinfo
 	const char *reason = NULL;
 
 	if (component->jointype != JOIN_INNER || contain_subplans((Node *) rinfo->clause) ||
-		contain_volatile_functions((Node *) rinfo->clause) ||
+		contain_volatile_functions((Node *) rinfo->clause) || cellar_fails_early((Node *) rinfo->clause) ||
 		!cellar_expression_offloadable(cellar_as_outer_columns((Node *) rinfo->clause, outer_table->relid),
 									   outer_table->relid, &reason))
 		return false;
@@ -245,7 +293,7 @@ merge_large_components(PlannerInfo *root, List *components, int nspecial)
 		RelOptInfo *best = NULL;
 		int			best_number = -1;
 
-		if (large == NULL || cellar_fits_lookup_table(large, 1))
+		if (large == NULL || is_small(large))
 			continue;
 		for (int j = nspecial; j < list_length(components); j++)
 		{
@@ -272,17 +320,59 @@ merge_large_components(PlannerInfo *root, List *components, int nspecial)
 }
 
 /*
- * Divides the base relations other than the outer table into components, so that
- * joining a component estimates the fewest rows.  Returns sets of relations, or
- * NIL.
+ * Adds one of the relations `rest` to one of the components, so that the join of
+ * the component has the fewest rows.  `equal` says that the join must have an
+ * equality.  Returns false if there is no such relation.
  */
-List *
-cellar_divide_relations(PlannerInfo *root, RelOptInfo *outer, Relids others)
+static bool
+grow_component(PlannerInfo *root, List *components, Relids *rest, bool equal)
+{
+	RelOptInfo *best = NULL;
+	ListCell   *best_cell = NULL;
+	int			best_relid = 0;
+	int			relid = -1;
+
+	while ((relid = bms_next_member(*rest, relid)) >= 0)
+	{
+		RelOptInfo *rel = root->simple_rel_array[relid];
+		ListCell   *lc;
+
+		foreach(lc, components)
+		{
+			RelOptInfo *component = cellar_find_rel(root, lfirst(lc));
+			RelOptInfo *joined;
+
+			if (component == NULL || !(equal ? have_relevant_eclass_joinclause(root, component, rel) :
+									   have_relevant_joinclause(root, component, rel)))
+				continue;
+			joined = find_join_rel(root, add_outer_joins(root, bms_add_member(bms_copy(lfirst(lc)), relid)));
+			if (joined == NULL || joined->cheapest_total_path == NULL ||
+				(best != NULL && joined->rows >= best->rows))
+				continue;
+			best = joined;
+			best_cell = lc;
+			best_relid = relid;
+		}
+	}
+	if (best == NULL)
+		return false;
+	lfirst(best_cell) = best->relids;
+	*rest = bms_del_member(*rest, best_relid);
+	return true;
+}
+
+/*
+ * Divides the base relations other than the outer table into components, so that
+ * joining a component estimates the fewest rows.  Sets *nspecial to the number of
+ * components that are sides of joins other than inner joins, and come first.
+ * Returns sets of relations, or NIL.
+ */
+static List *
+divide_by_rows(PlannerInfo *root, RelOptInfo *outer, Relids others, int *nspecial)
 {
 	List	   *components = NIL;
 	Relids		rest = bms_intersect(others, root->all_baserels);
 	int			relid = -1;
-	int			nspecial;
 	ListCell   *special;
 
 	/* The other side of a semijoin, an antijoin or an outer join is a component. */
@@ -299,7 +389,7 @@ cellar_divide_relations(PlannerInfo *root, RelOptInfo *outer, Relids others)
 		components = lappend(components, bms_copy(side));
 		rest = bms_del_members(rest, base);
 	}
-	nspecial = list_length(components);
+	*nspecial = list_length(components);
 
 	/* Each relation that is joined with the outer table starts a component. */
 	others = bms_copy(rest);
@@ -313,36 +403,86 @@ cellar_divide_relations(PlannerInfo *root, RelOptInfo *outer, Relids others)
 	}
 	while (components != NIL && !bms_is_empty(rest))
 	{
-		RelOptInfo *best = NULL;
-		ListCell   *best_cell = NULL;
-		int			best_relid = 0;
-		ListCell   *lc;
+		if (!grow_component(root, components, &rest, true) && !grow_component(root, components, &rest, false))
+			return NIL;
+	}
+	return merge_large_components(root, components, *nspecial);
+}
 
-		relid = -1;
-		while ((relid = bms_next_member(rest, relid)) >= 0)
+/*
+ * Divides a component once more: into the largest relation that is joined with the
+ * outer table, and parts that are joined with that relation.
+ * Returns NIL if the component cannot be divided.
+ */
+static List *
+split_component(PlannerInfo *root, RelOptInfo *outer, Relids component)
+{
+	RelOptInfo *hub = NULL;
+	Relids		rest;
+	List	   *parts;
+	int			relid = -1;
+
+	while ((relid = bms_next_member(component, relid)) >= 0)
+	{
+		RelOptInfo *rel = root->simple_rel_array[relid];
+
+		if (rel == NULL)
+			return NIL;			/* an outer join */
+		if ((hub == NULL || rel->tuples > hub->tuples) && have_relevant_joinclause(root, outer, rel))
+			hub = rel;
+	}
+	if (bms_membership(component) != BMS_MULTIPLE || hub == NULL)
+		return NIL;
+	parts = list_make1(hub->relids);
+	rest = bms_difference(component, hub->relids);
+	while (!bms_is_empty(rest))
+	{
+		Relids		part = bms_make_singleton(bms_next_member(rest, -1));
+		bool		grown = true;
+
+		while (grown)
 		{
-			foreach(lc, components)
+			grown = false;
+			relid = -1;
+			while ((relid = bms_next_member(rest, relid)) >= 0)
 			{
-				RelOptInfo *component = cellar_find_rel(root, lfirst(lc));
-				RelOptInfo *joined;
+				RelOptInfo *rel = cellar_find_rel(root, part);
 
-				if (component == NULL || !have_relevant_joinclause(root, component, root->simple_rel_array[relid]))
+				if (rel == NULL)
+					return NIL;
+				if (bms_is_member(relid, part) || !have_relevant_joinclause(root, rel, root->simple_rel_array[relid]))
 					continue;
-				joined = find_join_rel(root, add_outer_joins(root, bms_add_member(bms_copy(lfirst(lc)), relid)));
-				if (joined == NULL || joined->cheapest_total_path == NULL ||
-					(best != NULL && joined->rows >= best->rows))
-					continue;
-				best = joined;
-				best_cell = lc;
-				best_relid = relid;
+				part = bms_add_member(part, relid);
+				grown = true;
 			}
 		}
-		if (best == NULL)
-			return NIL;
-		lfirst(best_cell) = best->relids;
-		rest = bms_del_member(rest, best_relid);
+		parts = lappend(parts, part);
+		rest = bms_difference(rest, part);
 	}
-	return merge_large_components(root, components, nspecial);
+	return parts;
+}
+
+/*
+ * Returns divisions of the base relations other than the outer table into
+ * components, as lists of sets of relations: the one whose components have the
+ * fewest rows, and for each component that is a join, a division in which the
+ * cell evaluates the join with the component's largest table.
+ */
+List *
+cellar_divide_relations(PlannerInfo *root, RelOptInfo *outer, Relids others)
+{
+	int			nspecial;
+	List	   *components = divide_by_rows(root, outer, others, &nspecial);
+	List	   *divisions = components == NIL ? NIL : list_make1(components);
+
+	for (int i = nspecial; i < list_length(components); i++)
+	{
+		List	   *parts = split_component(root, outer, list_nth(components, i));
+
+		if (parts != NIL)
+			divisions = lappend(divisions, list_concat(parts, list_delete_nth_cell(list_copy(components), i)));
+	}
+	return divisions;
 }
 
 /*

@@ -1,14 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * lookup_keys.c
- *	  Filters a component that is too large for a lookup table (lookup_path.c)
- *	  by the keys that the outer table has after its conditions and the joins
- *	  with the other components.
+ *	  Filters a component (lookup_path.c) by the keys that the outer table, or
+ *	  an earlier component, has after the conditions of the outer table and its
+ *	  joins with other components: because the component is too large for a
+ *	  lookup table, or because fewer rows cost less.
  *
  * The node Lookup Table gets a second child, which returns these keys: a Smart
  * Scan Aggregate without aggregates over the outer table, joined with the lookup
  * tables of other components.  It is executed first, and its keys filter the
- * Smart Scan of the component as those of a hash join do (join_filter.c).
+ * Smart Scan of the component as those of a hash join do (join_filter.c).  Of a
+ * key with several parts, the part with the fewest values is filtered.
  *
  *-------------------------------------------------------------------------
  */
@@ -16,6 +18,7 @@
 
 #include "access/table.h"
 #include "nodes/makefuncs.h"
+#include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "optimizer/tlist.h"
@@ -32,13 +35,32 @@
 #include "cellar/planner.h"
 
 /*
+ * Returns whether conditions might have another result in another execution: a
+ * subquery can contain a volatile function.
+ */
+static bool
+may_change(List *conditions)
+{
+	ListCell   *lc;
+
+	foreach(lc, conditions)
+	{
+		Node	   *clause = (Node *) lfirst_node(RestrictInfo, lc)->clause;
+
+		if (contain_subplans(clause) || contain_volatile_functions(clause))
+			return true;
+	}
+	return false;
+}
+
+/*
  * Returns whether the paths of a relation can be in the plan twice, and return
  * the same rows twice: it consists of tables without children and without
  * volatile conditions.  The plan of a subquery, and pruning information of
  * partitions, must not be translated twice.
  */
-static bool
-can_repeat(PlannerInfo *root, const RelOptInfo *rel)
+bool
+cellar_can_repeat(PlannerInfo *root, const RelOptInfo *rel)
 {
 	int			relid = -1;
 
@@ -50,18 +72,38 @@ can_repeat(PlannerInfo *root, const RelOptInfo *rel)
 
 		if (base != NULL &&
 			(rte->rtekind != RTE_RELATION || rte->inh || rte->tablesample != NULL ||
-			 contain_volatile_functions((Node *) base->baserestrictinfo) ||
-			 contain_volatile_functions((Node *) base->joininfo)))
+			 may_change(base->baserestrictinfo) || may_change(base->joininfo)))
 			return false;
 	}
 	return true;
 }
 
 /*
+ * Joins the path with a component for the path of keys.  Returns NULL if the
+ * join would drop no row, unless the component has the column of the keys, or if
+ * the component cannot be planned twice.  The executor uses the rows of the other
+ * lookup table of a component that is filtered itself; see cellar_share_lookups().
+ */
+static Path *
+join_component(PlannerInfo *root, RelOptInfo *outer, Path *joined, CellarComponent *component, bool has_column)
+{
+	Path	   *join;
+
+	if (!cellar_can_repeat(root, component->rel) ||
+		(!has_column && (component->keys_path != NULL || component->jointype == JOIN_LEFT)))
+		return NULL;
+	*component = (CellarComponent)
+	{
+		.rel = component->rel,.side = component->side
+	};
+	join = cellar_create_lookup_join(root, outer, joined, component);
+	return join == NULL || (!has_column && join->parent->rows >= joined->parent->rows) ? NULL : join;
+}
+
+/*
  * Creates the path that returns the distinct values of a column of the outer
- * table in the rows that are joined with the given components.  Components that
- * drop no row, or cannot be planned twice, are left out.  The executor evaluates
- * the others once; see cellar_share_lookups().
+ * table, or of one of the given components, in the rows that are joined with the
+ * components.  Returns NULL if that is not possible.
  */
 static Path *
 create_keys_path(PlannerInfo *root, const CellarScanSpec *scan, Oid relid, List *components, Var *column,
@@ -81,20 +123,20 @@ create_keys_path(PlannerInfo *root, const CellarScanSpec *scan, Oid relid, List 
 
 	foreach(lc, components)
 	{
-		CellarComponent component = {.rel = ((CellarComponent *) lfirst(lc))->rel};
-		Path	   *join;
+		CellarComponent component = *(CellarComponent *) lfirst(lc);
+		bool		is_repeated = component.keys_path != NULL;
+		Path	   *join = join_component(root, outer, joined, &component,
+										  bms_is_member(column->varno, component.rel->relids));
 
-		if (((CellarComponent *) lfirst(lc))->keys_path != NULL ||
-			((CellarComponent *) lfirst(lc))->jointype == JOIN_LEFT ||
-			!can_repeat(root, component.rel))
-			continue;
-		join = cellar_create_lookup_join(root, outer, joined, &component);
-		if (join == NULL || join->parent->rows >= joined->parent->rows)
+		if (join == NULL)
 			continue;
 		joined = join;
-		lookup_cost += component.path->total_cost;
+		if (!is_repeated)
+			lookup_cost += component.path->total_cost;
 		conditions = list_concat(conditions, component.conditions);
 	}
+	if (!bms_is_member(column->varno, joined->parent->relids))
+		return NULL;
 
 	add_column_to_pathtarget(target, (Expr *) column, 1);
 	target = set_pathtarget_cost_width(root, target);
@@ -125,26 +167,63 @@ create_keys_path(PlannerInfo *root, const CellarScanSpec *scan, Oid relid, List 
 	return path;
 }
 
-/*
- * Sets the operator "key = outer column" of a component's only hash clause.
- */
-static bool
-find_filter_operator(CellarComponent *component)
+/* Returns the operator "key = outer column" of a part of a component's key. */
+static Oid
+find_filter_operator(const CellarComponent *component, int part)
 {
-	OpExpr	   *clause = castNode(OpExpr, linitial_node(RestrictInfo, component->hash_clauses)->clause);
-	Var		   *key = linitial(component->keys);
+	OpExpr	   *clause = castNode(OpExpr, list_nth_node(RestrictInfo, component->hash_clauses, part)->clause);
+	Var		   *key = list_nth(component->keys, part);
 	Var		   *left = linitial(clause->args);
 
-	component->filter_operator = left->varno == key->varno && left->varattno == key->varattno ? clause->opno :
+	return left->varno == key->varno && left->varattno == key->varattno ? clause->opno :
 		get_commutator(clause->opno);
-	return OidIsValid(component->filter_operator);
+}
+
+/* Moves a member of a list to its start. */
+static List *
+move_to_start(List *list, int number)
+{
+	void	   *member = list_nth(list, number);
+
+	return lcons(member, list_delete_nth_cell(list, number));
 }
 
 /*
- * Adds to a component, which is too large for a lookup table, the paths of a
- * Smart Scan that is filtered by keys and of the keys.  `joined` is the outer
- * table joined with `components`.  Returns false if that is not possible, or the
- * rows would still be too many.
+ * Chooses the part of a component's key that is filtered, and makes it the first.
+ * Sets *keys to the number of distinct values of the outer column in `rows` joined
+ * rows.  Returns which fraction of the component's rows has these values, at most.
+ */
+static double
+choose_part(PlannerInfo *root, CellarComponent *component, double rows, double *keys)
+{
+	double		least = 1;
+	int			best = -1;
+
+	for (int i = 0; i < list_length(component->keys); i++)
+	{
+		double		values = estimate_num_groups(root, list_make1(list_nth(component->outer, i)), rows, NULL, NULL);
+		double		fraction = values / estimate_num_groups(root, list_make1(list_nth(component->keys, i)),
+															component->rel->rows, NULL, NULL);
+
+		if (values > CELLAR_JOIN_KEYS_MAX || fraction >= least || !OidIsValid(find_filter_operator(component, i)))
+			continue;
+		least = fraction;
+		best = i;
+		*keys = values;
+	}
+	if (best > 0)
+	{
+		component->hash_clauses = move_to_start(component->hash_clauses, best);
+		component->outer = move_to_start(component->outer, best);
+		component->keys = move_to_start(component->keys, best);
+	}
+	return least;
+}
+
+/*
+ * Adds to a component the paths of a Smart Scan that is filtered by keys and of
+ * the keys.  `joined` is the outer table joined with `components`.  Returns false
+ * if that is not possible, or the rows would still be too many.
  */
 bool
 cellar_filter_by_outer_keys(PlannerInfo *root, const CellarScanSpec *outer, Oid relid, const RelOptInfo *joined,
@@ -152,26 +231,22 @@ cellar_filter_by_outer_keys(PlannerInfo *root, const CellarScanSpec *outer, Oid 
 {
 	RelOptInfo *rel = component->rel;
 	CellarScanSpec side = {.rel = rel,.threads = 1};
+	double		rows = cellar_join_rows(root, joined);
 	RangeTblEntry *rte;
 	Relation	relation;
-	Var		   *column;
-	double		keys;
+	double		keys = 0;
 	double		fraction;
 	bool		suitable;
 
-	if (!cellar_join_filters || rel->reloptkind != RELOPT_BASEREL || list_length(component->keys) != 1 ||
-		component->jointype == JOIN_RIGHT || !bms_is_empty(rel->lateral_relids))
+	if (!cellar_join_filters || rel->reloptkind != RELOPT_BASEREL || component->jointype == JOIN_RIGHT ||
+		!bms_is_empty(rel->lateral_relids))
 		return false;
 	rte = planner_rt_fetch(rel->relid, root);
-	column = linitial(component->outer);
-	if (column->varno != outer->rel->relid || !cellar_is_scannable(rel, rte) || !find_filter_operator(component))
+	if (!cellar_is_scannable(rel, rte))
 		return false;
-
-	keys = estimate_num_groups(root, list_make1(column), joined->rows, NULL, NULL);
-	fraction = keys / estimate_num_groups(root, component->keys, rel->rows, NULL, NULL);
-	if (keys > CELLAR_JOIN_KEYS_MAX || fraction > CELLAR_JOIN_FILTER_FRACTION_MAX ||
-		rel->rows * fraction > CELLAR_JOIN_KEYS_MAX ||
-		cellar_lookup_table_bytes(rel, 1) * fraction > CELLAR_LOOKUP_BYTES_MAX)
+	fraction = choose_part(root, component, rows, &keys);
+	if (fraction > CELLAR_JOIN_FILTER_FRACTION_MAX ||
+		!cellar_fits_lookup_table(root, component, rel->rows * fraction))
 		return false;
 
 	relation = table_open(rte->relid, NoLock);
@@ -181,9 +256,12 @@ cellar_filter_by_outer_keys(PlannerInfo *root, const CellarScanSpec *outer, Oid 
 	table_close(relation, NoLock);
 	if (!suitable)
 		return false;
+	component->keys_path = create_keys_path(root, outer, relid, components, linitial(component->outer), rows, keys);
+	if (component->keys_path == NULL)
+		return false;
+	component->filter_operator = find_filter_operator(component, 0);
 	side.join_filter_fraction = fraction;
 	component->side = cellar_create_scan_path(root, &side);
 	component->side->rows = clamp_row_est(rel->rows * fraction);
-	component->keys_path = create_keys_path(root, outer, relid, components, column, joined->rows, keys);
 	return true;
 }

@@ -53,248 +53,11 @@
 #include "cellar/executor.h"
 #include "cellar/planner.h"
 
-/*
- * Cost of a row of a lookup table beyond that of the component: collecting and
- * sending the row, adding the row to the hash table of the cell.
- */
-#define ROW_COST			(2 * cpu_tuple_cost)
-
-/* The bytes of a row are copied into the request, and from the request. */
-#define ROW_TRANSFERS		2
-
 /* Cost of looking a row of the scan up in a lookup table. */
 #define LOOKUP_COST			(0.2 * cpu_operator_cost)
 
 /* Cost of a row that PostgreSQL adds for a right join. */
 #define RIGHT_ROW_COST		(2 * cpu_tuple_cost)
-
-/*
- * The most combinations of partners that a row of the scan may be expected to
- * have; the cell combines up to 1024, and returns rows with more.
- */
-#define COMBINATIONS_MAX	256
-
-/*
- * Returns how many rows of the component have the same key, at least 1.
- */
-static double
-rows_per_key(PlannerInfo *root, const CellarComponent *component)
-{
-	double		rows = component->rel->rows;
-
-	/* A semijoin or an antijoin needs only keys. */
-	if (component->jointype == JOIN_SEMI || component->jointype == JOIN_ANTI)
-		return 1;
-	return Max(rows / estimate_num_groups(root, component->keys, rows, NULL, NULL), 1);
-}
-
-/* Returns whether some table of the component has more rows than the outer table. */
-static bool
-has_larger_table(PlannerInfo *root, const RelOptInfo *outer, const CellarComponent *component)
-{
-	int			relid = -1;
-
-	while ((relid = bms_next_member(component->rel->relids, relid)) >= 0)
-	{
-		const RelOptInfo *rel = root->simple_rel_array[relid];
-
-		if (rel != NULL && rel->tuples > outer->tuples)
-			return true;
-	}
-	return false;
-}
-
-/* Returns the kind of join that the cell evaluates. */
-static int
-cell_join_kind(JoinType jointype)
-{
-	switch (jointype)
-	{
-		case JOIN_SEMI:
-			return CELLAR_JOIN_SEMI;
-		case JOIN_ANTI:
-			return CELLAR_JOIN_ANTI;
-		case JOIN_LEFT:
-			return CELLAR_JOIN_LEFT;
-		default:
-			return CELLAR_JOIN_INNER;
-	}
-}
-
-/* Creates the path of the node Lookup Table over the cheapest path of a component. */
-static Path *
-create_lookup_path(CellarComponent *component)
-{
-	RelOptInfo *rel = component->rel;
-	Path	   *child = component->side != NULL ? component->side : rel->cheapest_total_path;
-	CustomPath *cpath = makeNode(CustomPath);
-	Path	   *path = &cpath->path;
-
-	path->pathtype = T_CustomScan;
-	path->parent = rel;
-	path->pathtarget = child->pathtarget;
-	path->parallel_safe = false;
-	path->rows = child->rows;
-	path->startup_cost = child->startup_cost;
-	path->total_cost = child->total_cost +
-		(ROW_COST + ROW_TRANSFERS * cellar_returned_page_cost * child->pathtarget->width / BLCKSZ) * child->rows;
-	CellarCopyDisabledNodes(path, child);
-	cpath->custom_paths = list_make1(child);
-	cpath->custom_private = list_make3(list_make1_int(cell_join_kind(component->jointype)),
-									   list_make2(component->outer, component->keys), NIL);
-	if (component->keys_path != NULL)
-	{
-		path->total_cost += component->keys_path->total_cost;
-		cpath->custom_paths = lappend(cpath->custom_paths, component->keys_path);
-		lthird(cpath->custom_private) = list_make1_oid(component->filter_operator);
-	}
-	cpath->methods = &cellar_lookup_path_methods;
-	return path;
-}
-
-/* Returns whether the cell can evaluate the join of a path with a component now. */
-static bool
-find_join(PlannerInfo *root, RelOptInfo *outer, const Path *path, CellarComponent *component)
-{
-	if (!cellar_find_lookup_join(root, path->parent, component, outer))
-		return false;
-	/* The cell adds no columns to the rows of a semijoin or an antijoin. */
-	return (component->jointype != JOIN_SEMI && component->jointype != JOIN_ANTI) ||
-		!bms_overlap(pull_varnos(root, (Node *) component->joinrel->reltarget->exprs), component->rel->relids);
-}
-
-/* Creates the hash join of a path with a component, for which find_join() was true. */
-static Path *
-create_join(PlannerInfo *root, Path *path, CellarComponent *component)
-{
-	SpecialJoinInfo sjinfo = {.type = T_SpecialJoinInfo};
-	JoinPathExtraData extra = {.sjinfo = &sjinfo};
-	JoinCostWorkspace workspace;
-	JoinType	jointype;
-
-	component->path = create_lookup_path(component);
-
-	jointype = component->jointype;
-	if (component->special != NULL)
-		sjinfo = *component->special;
-	sjinfo.min_lefthand = path->parent->relids;
-	sjinfo.min_righthand = component->rel->relids;
-	sjinfo.syn_lefthand = path->parent->relids;
-	sjinfo.syn_righthand = component->rel->relids;
-	sjinfo.jointype = jointype;
-	extra.restrictlist = component->clauses;
-	initial_cost_hashjoin(root, &workspace, jointype, component->hash_clauses, path, component->path, &extra, false);
-	return (Path *) create_hashjoin_path(root, component->joinrel, jointype, &workspace, &extra, path,
-										 component->path, false, component->clauses, NULL,
-										 component->hash_clauses);
-}
-
-/*
- * Creates the hash join of a path with a component.  Returns NULL if the cell
- * cannot evaluate the join now.
- */
-Path *
-cellar_create_lookup_join(PlannerInfo *root, RelOptInfo *outer, Path *path, CellarComponent *component)
-{
-	if (!find_join(root, outer, path, component) ||
-		!cellar_fits_lookup_table(component->rel, list_length(component->keys)))
-		return NULL;
-	return create_join(root, path, component);
-}
-
-/* What the joins of a path with lookup tables need. */
-typedef struct LookupJoins
-{
-	Path	   *path;
-	int			count;
-	Cost		cost;			/* of the lookup tables */
-	double		bytes;			/* of the lookup tables in a request */
-	double		lookups;		/* rows that are looked up, of all tables */
-	double		combinations;	/* of partners of a row of the scan */
-	double		right_rows;		/* rows that PostgreSQL adds for a right join */
-	List	   *conditions;		/* that the cell evaluates for joined rows */
-	bool		is_right;		/* the only join is a right join */
-} LookupJoins;
-
-/*
- * Creates the hash join of the joined rows with one of the components, which is
- * then deleted from the list and added to *joined.  A component that is too large
- * is joined only if `filtered`.  Returns NULL if no component can be joined.
- */
-static CellarComponent *
-join_next(PlannerInfo *root, const CellarAggregateSpec *aggregation, LookupJoins *joins, List *joined,
-		  List **components, bool filtered)
-{
-	ListCell   *lc;
-
-	/* A key may be a column of another component, which is joined first. */
-	foreach(lc, *components)
-	{
-		CellarComponent *component = palloc0(sizeof(CellarComponent));
-
-		component->rel = cellar_find_rel(root, lfirst(lc));
-		if (component->rel == NULL || component->rel->cheapest_total_path == NULL ||
-			component->rel->cheapest_total_path->param_info != NULL)
-			return NULL;
-		if (!find_join(root, aggregation->scan.rel, joins->path, component))
-			continue;
-		if (!cellar_fits_lookup_table(component->rel, list_length(component->keys)) &&
-			(!filtered || !cellar_filter_by_outer_keys(root, &aggregation->scan, aggregation->relid,
-													   joins->path->parent, joined, component)))
-			continue;
-		joins->path = create_join(root, joins->path, component);
-		*components = list_delete_cell(*components, lc);
-		return component;
-	}
-	return NULL;
-}
-
-/*
- * Creates the hash joins of the scan with the components.  Returns false if the
- * cell cannot evaluate a join.
- */
-static bool
-create_joins(PlannerInfo *root, const CellarAggregateSpec *aggregation, List *components, LookupJoins *joins)
-{
-	List	   *joined = NIL;
-
-	memset(joins, 0, sizeof(LookupJoins));
-	joins->path = cellar_create_scan_path(root, &aggregation->scan);
-	joins->count = list_length(components);
-	joins->combinations = 1;
-	while (components != NIL)
-	{
-		double		rows = joins->path->parent->rows;
-		CellarComponent *component = join_next(root, aggregation, joins, joined, &components, false);
-
-		if (component == NULL)
-			component = join_next(root, aggregation, joins, joined, &components, true);
-		if (component == NULL)
-			return false;
-		joined = lappend(joined, component);
-		joins->lookups += rows;
-		joins->cost += component->path->total_cost;
-		joins->bytes += cellar_lookup_table_bytes(component->rel, list_length(component->keys)) *
-			component->path->rows / component->rel->rows;
-
-		/*
-		 * If the rows of a larger table are underestimated, the lookup table
-		 * is too large after most of the work was done.
-		 */
-		if ((component->jointype == JOIN_INNER || component->jointype == JOIN_LEFT) && cellar_cost_factor > 0 &&
-			has_larger_table(root, aggregation->scan.rel, component))
-			return false;
-		joins->combinations *= rows_per_key(root, component);
-		joins->conditions = list_concat(joins->conditions, component->conditions);
-		if (component->jointype == JOIN_RIGHT)
-		{
-			joins->is_right = true;
-			joins->right_rows = component->rel->rows;
-		}
-	}
-	return joins->bytes <= CELLAR_LOOKUP_BYTES_MAX && (!joins->is_right || joins->count == 1) &&
-		(joins->combinations <= COMBINATIONS_MAX || cellar_cost_factor == 0);
-}
 
 /*
  * Sets the costs of the joins to those of the Smart Scan Aggregate.  A hash join
@@ -349,51 +112,33 @@ static bool
 target_offloadable(RelOptInfo *outer, Oid relid, PathTarget *target)
 {
 	PathTarget *replaced = copy_pathtarget(target);
-	const char *reason;
+	const char *reason = NULL;
 
+	if (cellar_fails_early((Node *) target->exprs))
+		reason = "an expression over joined rows contains a function that is not built in";
 	replaced->exprs = castNode(List, cellar_as_outer_columns((Node *) replaced->exprs, outer->relid));
-	reason = cellar_target_unsuitable(replaced, NIL, outer->relid, NULL);
+	if (reason == NULL)
+		reason = cellar_target_unsuitable(replaced, NIL, outer->relid, NULL);
 	if (reason != NULL)
 		cellar_note_aggregate(relid, 0, NULL, reason);
 	return reason == NULL;
 }
 
-/* Adds paths with one base relation as the outer table. */
+/* Adds paths with one base relation as the outer table, and one division of the others. */
 static void
-add_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *outer, Relation relation,
+add_paths(PlannerInfo *root, CellarAggregateSpec aggregation, List *components,
 		  RelOptInfo *grouped_rel, GroupPathExtraData *extra)
 {
-	CellarAggregateSpec aggregation = {.group_clause = CellarGroupClause(root)};
+	RelOptInfo *outer = aggregation.scan.rel;
 	CustomPath *cpath = makeNode(CustomPath);
 	Path	   *path = &cpath->path;
 	Path	   *rest;
-	LookupJoins joins;
+	CellarLookupJoins joins;
 	Cost		lookup_cost;
-	List	   *components;
 
-	components = cellar_divide_relations(root, outer, bms_difference(input_rel->relids, outer->relids));
-	if (components == NIL || !cellar_restrictions_offloadable(outer, &aggregation.scan.storage))
-		return;
-	aggregation.relid = RelationGetRelid(relation);
-	aggregation.scan.rel = outer;
-	aggregation.scan.stored_fraction = cellar_stored_fraction(relation);
-	aggregation.scan.threads = cellar_scan_threads(outer);
-	aggregation.scan.join_filter_fraction = 1;
-	if (!create_joins(root, &aggregation, components, &joins))
-		return;
-	aggregation.target = cellar_partial_target(root, grouped_rel->reltarget, aggregation.group_clause,
-											   extra->havingQual);
-	if (!target_offloadable(outer, aggregation.relid, aggregation.target) ||
+	if (!cellar_create_lookup_joins(root, &aggregation, components, &joins) ||
 		(joins.is_right && !cellar_ignores_missing_rows(root, aggregation.target, outer)))
 		return;
-	aggregation.rows = input_rel->rows;
-	aggregation.groups = 1;
-	if (aggregation.group_clause != NIL)
-		aggregation.groups =
-			estimate_num_groups(root, get_sortgrouplist_exprs(aggregation.group_clause, extra->targetList),
-								input_rel->rows, NULL, NULL);
-	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &aggregation.partial_costs);
-	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation.final_costs);
 
 	path->pathtype = T_CustomScan;
 	path->parent = outer;
@@ -429,6 +174,38 @@ add_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *outer, Relation 
 	cellar_add_final_paths(root, grouped_rel, &aggregation, path, extra);
 }
 
+/* Adds paths with one base relation as the outer table. */
+static void
+add_outer_table_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *outer, Relation relation,
+					  RelOptInfo *grouped_rel, GroupPathExtraData *extra)
+{
+	CellarAggregateSpec aggregation = {.group_clause = CellarGroupClause(root)};
+	List	   *divisions = cellar_divide_relations(root, outer, bms_difference(input_rel->relids, outer->relids));
+	ListCell   *lc;
+
+	if (divisions == NIL || !cellar_restrictions_offloadable(outer, &aggregation.scan.storage))
+		return;
+	aggregation.relid = RelationGetRelid(relation);
+	aggregation.target = cellar_partial_target(root, grouped_rel->reltarget, aggregation.group_clause,
+											   extra->havingQual);
+	if (!target_offloadable(outer, aggregation.relid, aggregation.target))
+		return;
+	aggregation.scan.rel = outer;
+	aggregation.scan.stored_fraction = cellar_stored_fraction(relation);
+	aggregation.scan.threads = cellar_scan_threads(outer);
+	aggregation.scan.join_filter_fraction = 1;
+	aggregation.rows = cellar_join_rows(root, input_rel);
+	aggregation.groups = 1;
+	if (aggregation.group_clause != NIL)
+		aggregation.groups =
+			estimate_num_groups(root, get_sortgrouplist_exprs(aggregation.group_clause, extra->targetList),
+								aggregation.rows, NULL, NULL);
+	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &aggregation.partial_costs);
+	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation.final_costs);
+	foreach(lc, divisions)
+		add_paths(root, aggregation, lfirst(lc), grouped_rel, extra);
+}
+
 /*
  * Adds paths for GROUP BY, or for aggregates, above joins.
  */
@@ -448,6 +225,8 @@ cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *gr
 	/* A cost factor of 0 prefers the Smart Scan: drop all other paths. */
 	if (cellar_cost_factor == 0)
 		grouped_rel->pathlist = NIL;
+	else
+		cellar_correct_join_costs(root, grouped_rel);
 	while ((relid = bms_next_member(input_rel->relids, relid)) >= 0)
 	{
 		RelOptInfo *outer = root->simple_rel_array[relid];
@@ -458,7 +237,7 @@ cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *gr
 			continue;
 		relation = table_open(rte->relid, NoLock);
 		if (cellar_scan_unsuitable(root, outer, rte, relation) == NULL)
-			add_paths(root, input_rel, outer, relation, grouped_rel, extra);
+			add_outer_table_paths(root, input_rel, outer, relation, grouped_rel, extra);
 		table_close(relation, NoLock);
 	}
 	if (grouped_rel->pathlist == NIL)

@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/sysattr.h"
+#include "nodes/value.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
@@ -17,6 +18,20 @@
 #include "cellar.h"
 #include "cellar/cell.h"
 #include "cellar/planner.h"
+
+/* Returns by how much the scan costs more without the join filter that its cost assumes. */
+static Cost
+cost_without_join_filter(PlannerInfo *root, const Path *path, const CellarScanSpec *scan)
+{
+	CellarScanSpec unfiltered = *scan;
+	Path		other = *path;
+
+	if (scan->join_filter_fraction >= 1)
+		return 0;
+	unfiltered.join_filter_fraction = 1;
+	cellar_cost_scan(root, &other, &unfiltered);
+	return other.total_cost - path->total_cost;
+}
 
 /*
  * Creates and costs the path.  The storage predicate is chosen again when the
@@ -51,10 +66,21 @@ cellar_create_scan_path(PlannerInfo *root, const CellarScanSpec *scan)
 		cpath->flags |= CUSTOMPATH_SUPPORT_BACKWARD_SCAN;
 
 	cellar_cost_scan(root, path, scan);
-	cpath->custom_private = list_make3(top == NULL ? NIL : top->keys,
+	cpath->custom_private = list_make4(top == NULL ? NIL : top->keys,
 									   top == NULL ? NIL : cellar_top_n_private(top),
-									   list_make1_int(scan->threads));
+									   list_make1_int(scan->threads),
+									   makeFloat(psprintf("%f", cost_without_join_filter(root, path, scan))));
 	return path;
+}
+
+/* As cost_without_join_filter() for a path; 0 if it is not the path of a Smart Scan. */
+Cost
+cellar_cost_without_join_filter(const Path *path)
+{
+	const CustomPath *cpath = (const CustomPath *) path;
+
+	return IsA(path, CustomPath) && cpath->methods == &cellar_scan_path_methods ?
+		floatVal(list_nth(cpath->custom_private, CELLAR_PATH_FILTER_COST)) : 0;
 }
 
 /* Returns whether the scan returns every column of every row. */

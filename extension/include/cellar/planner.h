@@ -84,7 +84,9 @@ enum CellarPathPrivate
 {
 	CELLAR_PATH_SORT_KEYS,		/* CellarTopN.keys */
 	CELLAR_PATH_TOP_N,			/* as CELLAR_PLAN_TOP_N */
-	CELLAR_PATH_THREADS			/* as CELLAR_PLAN_THREADS */
+	CELLAR_PATH_THREADS,		/* as CELLAR_PLAN_THREADS */
+	CELLAR_PATH_FILTER_COST		/* a float: by how much the scan costs more
+								 * without a join filter */
 };
 
 /*
@@ -250,6 +252,10 @@ extern const CustomScanMethods cellar_distinct_aggregates_methods;
 extern void cellar_add_distinct_aggregate_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 												RelOptInfo *grouped_rel, GroupPathExtraData *extra);
 
+/* scan_path.c */
+
+extern Cost cellar_cost_without_join_filter(const Path *path);
+
 /* top_n_path.c */
 
 extern int	cellar_limit_rows(PlannerInfo *root);
@@ -302,6 +308,12 @@ extern Oid	cellar_min_max_function(const MinMaxExpr *expr);
 
 extern void cellar_install_jit_decision(void);
 
+/* join_estimate.c */
+
+extern double cellar_join_rows(PlannerInfo *root, const RelOptInfo *rel);
+extern Cost cellar_corrected_cost(PlannerInfo *root, const Path *path);
+extern void cellar_correct_join_costs(PlannerInfo *root, RelOptInfo *upper_rel);
+
 /* join_filter.c */
 
 /* The most values of a join key that reach a scan. */
@@ -348,8 +360,9 @@ typedef struct CellarComponent
 } CellarComponent;
 
 extern RelOptInfo *cellar_find_rel(PlannerInfo *root, Relids relids);
-extern double cellar_lookup_table_bytes(const RelOptInfo *rel, int nkeys);
-extern bool cellar_fits_lookup_table(const RelOptInfo *rel, int nkeys);
+extern double cellar_lookup_row_bytes(PlannerInfo *root, const CellarComponent *component);
+extern bool cellar_fits_lookup_table(PlannerInfo *root, const CellarComponent *component, double rows);
+extern bool cellar_fails_early(Node *expr);
 extern bool cellar_find_lookup_join(PlannerInfo *root, RelOptInfo *outer, CellarComponent *component,
 									RelOptInfo *outer_table);
 extern List *cellar_divide_relations(PlannerInfo *root, RelOptInfo *outer, Relids others);
@@ -357,15 +370,38 @@ extern bool cellar_ignores_missing_rows(PlannerInfo *root, const PathTarget *tar
 
 /* lookup_keys.c */
 
+extern bool cellar_can_repeat(PlannerInfo *root, const RelOptInfo *rel);
 extern bool cellar_filter_by_outer_keys(PlannerInfo *root, const CellarScanSpec *outer, Oid relid,
 										const RelOptInfo *joined, List *components, CellarComponent *component);
+
+/* lookup_order.c */
+
+/* What the joins of a path with lookup tables need. */
+typedef struct CellarLookupJoins
+{
+	Path	   *path;
+	int			count;
+	Cost		cost;			/* of the lookup tables */
+	double		bytes;			/* of the lookup tables in a request */
+	double		lookups;		/* rows that are looked up, of all tables */
+	double		combinations;	/* of partners of a row of the scan */
+	double		right_rows;		/* rows that PostgreSQL adds for a right join */
+	List	   *conditions;		/* that the cell evaluates for joined rows */
+	bool		is_right;		/* the only join is a right join */
+} CellarLookupJoins;
+
+extern Path *cellar_create_lookup_join(PlannerInfo *root, RelOptInfo *outer, Path *path,
+									   CellarComponent *component);
+extern bool cellar_create_lookup_joins(PlannerInfo *root, const CellarAggregateSpec *aggregation,
+									   List *components, CellarLookupJoins *joins);
 
 /* lookup_path.c */
 
 /* Members of custom_private of a Lookup Table's path and plan. */
 enum CellarLookupPrivate
 {
-	CELLAR_LOOKUP_KIND,			/* one integer: the kind of join */
+	CELLAR_LOOKUP_KIND,			/* two integers: the kind of join, and whether
+								 * a new execution returns the same rows */
 	CELLAR_LOOKUP_PARTS,		/* of the key: in a path, two lists of Vars,
 								 * of the outer side and of the component; in
 								 * a plan, for each part four integers: the
@@ -380,8 +416,6 @@ enum CellarLookupPrivate
 extern const CustomPathMethods cellar_lookup_path_methods;
 extern const CustomScanMethods cellar_lookup_methods;
 
-extern Path *cellar_create_lookup_join(PlannerInfo *root, RelOptInfo *outer, Path *path,
-									   CellarComponent *component);
 extern void cellar_set_join_costs(Path *path, const Path *aggregate);
 extern Node *cellar_as_outer_columns(Node *node, Index outer_table);
 extern void cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *grouped_rel,

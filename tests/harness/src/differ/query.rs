@@ -103,11 +103,13 @@ impl Queries<'_> {
         sql.replacen("{}", &counts.join(", "), 1) + &wanted
     }
 
-    /// Returns a query that groups and aggregates the rows of one to three joins of the table with some of its rows: inner and outer joins,
-    /// semijoins and antijoins, with one or two equalities; inner joins also with another comparison. Group keys and arguments read columns of all sides that have columns.
+    /// Returns a query that groups and aggregates the rows of one to six joins of the table with some of its rows: inner and outer joins,
+    /// semijoins and antijoins, with one to three equalities, also with other sides; inner joins also with another comparison. Group keys and
+    /// arguments read columns of all sides that have columns.
     fn lookups(&mut self, condition: &str) -> String {
         let t = self.table.name.clone();
-        let joins = 1 + self.rng.below(3);
+        let joins_max = if self.rng.chance(15) { 6 } else { 3 };
+        let joins = 1 + self.rng.below(joins_max);
         let (mut sides, mut exists) = (vec!["f".to_owned()], Vec::new());
         let mut from = format!("(SELECT * FROM {t} WHERE {condition}) f");
         if self.rng.chance(60) {
@@ -117,12 +119,14 @@ impl Queries<'_> {
             let (key, other) = if self.rng.chance(50) { ("id".into(), "id".into()) } else { self.join_keys() };
             let first = self.rng.below(600);
             let last = first + self.rng.below(if key == "id" { 2000 } else { 60 });
+            // A chain: a side that is joined with another side.
+            let first_side = if self.rng.chance(30) { self.rng.pick(&sides).clone() } else { "f".to_owned() };
             let equal = match self.rng.chance(50) {
-                true => format!("f.{key} = d{number}.{other}"),
-                false => format!("d{number}.{other} = f.{key}"),
+                true => format!("{first_side}.{key} = d{number}.{other}"),
+                false => format!("d{number}.{other} = {first_side}.{key}"),
             };
             let mut clauses = equal;
-            if self.rng.chance(25) {
+            for _ in 0..*self.rng.pick(&[0, 0, 0, 1, 1, 2]) {
                 let (key, other) = self.join_keys();
                 let side = self.rng.pick(&sides).clone();
                 clauses += &format!(" AND {side}.{key} = d{number}.{other}");

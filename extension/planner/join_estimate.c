@@ -1,0 +1,284 @@
+/*-------------------------------------------------------------------------
+ *
+ * join_estimate.c
+ *	  Corrects PostgreSQL's estimates of joins by all columns of a unique
+ *	  index with several columns.
+ *
+ * PostgreSQL multiplies the selectivities of the equalities, as if the columns
+ * were independent, unless a foreign key says that each row of the other table
+ * has a partner.  For TPC-H's lineitem and partsupp, which are joined by
+ * (partkey, suppkey), the estimate is 2,400 rows, and the join has 6 million.
+ * Nested loops above such a join look cheap, and take most of the time.
+ *
+ * A row of the other table is assumed to have a partner, as other systems
+ * assume.  The correction is used where a lookup join competes with
+ * PostgreSQL's plans of the same query, and for the sizes of lookup tables.
+ *
+ * There, the costs of Smart Scans are corrected too: while PostgreSQL chooses
+ * joins, a Smart Scan's cost may assume a join filter (cost.c), but only a scan
+ * on the outer side of a selective hash join gets one.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "nodes/pathnodes.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/pathnode.h"
+#include "optimizer/paths.h"
+
+#include "cellar/compat.h"
+#include "cellar/planner.h"
+
+/* Returns whether a foreign key of `other` that refers to `rel` is known to the planner. */
+static bool
+has_foreign_key(PlannerInfo *root, const RelOptInfo *other, const RelOptInfo *rel)
+{
+	ListCell   *lc;
+
+	foreach(lc, root->fkey_list)
+	{
+		ForeignKeyOptInfo *key = lfirst_node(ForeignKeyOptInfo, lc);
+
+		if (key->con_relid == other->relid && key->ref_relid == rel->relid)
+			return true;
+	}
+	return false;
+}
+
+/* Returns the column of the relation that an equality of two columns compares, or 0. */
+static AttrNumber
+compared_column(const RestrictInfo *rinfo, const RelOptInfo *rel)
+{
+	OpExpr	   *clause = (OpExpr *) rinfo->clause;
+	ListCell   *lc;
+
+	if (!IsA(clause, OpExpr))
+		return 0;
+	foreach(lc, clause->args)
+	{
+		Node	   *arg = lfirst(lc);
+
+		if (IsA(arg, RelabelType))
+			arg = (Node *) ((RelabelType *) arg)->arg;
+		if (IsA(arg, Var) && ((Var *) arg)->varno == rel->relid)
+			return ((Var *) arg)->varattno;
+	}
+	return 0;
+}
+
+/*
+ * Returns by which factor the join of the relation with `other` is
+ * underestimated because all columns of a unique index are compared.
+ */
+static double
+pair_factor(PlannerInfo *root, RelOptInfo *other, RelOptInfo *rel)
+{
+	SpecialJoinInfo sjinfo = {
+		.type = T_SpecialJoinInfo,
+		.min_lefthand = other->relids,
+		.min_righthand = rel->relids,
+		.syn_lefthand = other->relids,
+		.syn_righthand = rel->relids,
+		.jointype = JOIN_INNER
+	};
+	List	   *clauses = NIL;
+	double		factor = 1;
+	ListCell   *lc;
+
+	if (!rel->has_eclass_joins || !other->has_eclass_joins)
+		return 1;
+	foreach(lc, rel->indexlist)
+	{
+		IndexOptInfo *index = lfirst_node(IndexOptInfo, lc);
+		double		selectivity = 1;
+		int			column;
+
+		if (!index->unique || !index->immediate || index->nkeycolumns < 2 || index->indexprs != NIL ||
+			(index->indpred != NIL && !index->predOK))
+			continue;
+		if (clauses == NIL)
+			clauses = CellarJoinEqualities(root, bms_union(other->relids, rel->relids), other->relids, rel, NULL);
+		for (column = 0; column < index->nkeycolumns; column++)
+		{
+			ListCell   *clause;
+			bool		found = false;
+
+			foreach(clause, clauses)
+			{
+				RestrictInfo *rinfo = lfirst_node(RestrictInfo, clause);
+
+				if (compared_column(rinfo, rel) != index->indexkeys[column])
+					continue;
+				selectivity *= clause_selectivity(root, (Node *) rinfo, 0, JOIN_INNER, &sjinfo);
+				found = true;
+				break;
+			}
+			if (!found)
+				break;
+		}
+		if (column == index->nkeycolumns && selectivity > 0 && rel->tuples > 0)
+			factor = Max(factor, 1 / (rel->tuples * selectivity));
+	}
+	return factor;
+}
+
+/* Returns by which factor the rows of a join are underestimated. */
+static double
+underestimate(PlannerInfo *root, Relids relids)
+{
+	double		factor = 1;
+	int			relid = -1;
+
+	if (bms_membership(relids) != BMS_MULTIPLE)
+		return 1;
+	while ((relid = bms_next_member(relids, relid)) >= 0)
+	{
+		RelOptInfo *rel = root->simple_rel_array[relid];
+		double		most = 1;
+		int			other = -1;
+
+		/* NULL: an outer join */
+		if (rel == NULL || rel->indexlist == NIL)
+			continue;
+		while ((other = bms_next_member(relids, other)) >= 0)
+		{
+			RelOptInfo *partner = root->simple_rel_array[other];
+			double		pair;
+			double		reverse;
+
+			if (other == relid || partner == NULL || has_foreign_key(root, partner, rel) ||
+				has_foreign_key(root, rel, partner))
+				continue;
+			pair = pair_factor(root, partner, rel);
+			reverse = pair > 1 ? pair_factor(root, rel, partner) : 1;
+			if (reverse > 1)
+			{
+				/* Both tables have the index: count the pair once. */
+				if (other < relid)
+					continue;
+				pair = Min(pair, reverse);
+			}
+			most = Max(most, pair);
+		}
+		factor *= most;
+	}
+	return factor;
+}
+
+/* Returns the corrected number of rows of a relation. */
+double
+cellar_join_rows(PlannerInfo *root, const RelOptInfo *rel)
+{
+	return IS_JOIN_REL(rel) ? clamp_row_est(rel->rows * underestimate(root, rel->relids)) : rel->rows;
+}
+
+/* Returns how many more rows a path returns than PostgreSQL has estimated. */
+static double
+more_rows(PlannerInfo *root, const Path *path)
+{
+	return IS_JOIN_REL(path->parent) ? path->rows * (underestimate(root, path->parent->relids) - 1) : 0;
+}
+
+/* Returns the cost of executing the inner side of a nested loop for another outer row. */
+static Cost
+rescan_cost(const Path *inner)
+{
+	if (inner->param_info != NULL && !IsA(inner, MemoizePath))
+		return inner->total_cost;
+	return cpu_tuple_cost + cpu_operator_cost * inner->rows;
+}
+
+/*
+ * Returns the cost of the rows of joins that PostgreSQL has underestimated, and of
+ * Smart Scans that get no join filter, in a path.  `filtered` says that a hash
+ * join above filters the path's rows.
+ */
+static Cost
+missing_cost(PlannerInfo *root, const Path *path, bool filtered)
+{
+	const Path *child = NULL;
+	Cost		row_cost = cpu_operator_cost;
+
+	check_stack_depth();
+	switch (nodeTag(path))
+	{
+		case T_NestPath:
+		case T_HashPath:
+		case T_MergePath:
+			{
+				const JoinPath *join = (const JoinPath *) path;
+				double		outer = more_rows(root, join->outerjoinpath);
+				double		inner = more_rows(root, join->innerjoinpath);
+				bool		filters = IsA(path, HashPath) &&
+					(filtered || (CellarDropsOuterRows(join->jointype) &&
+								  path->rows <= join->outerjoinpath->rows * CELLAR_JOIN_FILTER_FRACTION_MAX));
+				Cost		cost = missing_cost(root, join->outerjoinpath, filters) +
+					missing_cost(root, join->innerjoinpath, false) + cpu_tuple_cost * more_rows(root, path);
+
+				if (IsA(path, NestPath))
+					return cost + outer * rescan_cost(join->innerjoinpath);
+				return cost + (outer + inner) * cpu_operator_cost * list_length(join->joinrestrictinfo);
+			}
+		case T_AggPath:
+			child = ((const AggPath *) path)->subpath;
+			row_cost = cpu_operator_cost * (list_length(((const AggPath *) path)->groupClause) +
+											list_length(path->pathtarget->exprs));
+			break;
+		case T_GroupPath:
+			child = ((const GroupPath *) path)->subpath;
+			break;
+		case T_SortPath:
+		case T_IncrementalSortPath:
+			child = ((const SortPath *) path)->subpath;
+			break;
+		case T_MaterialPath:
+			child = ((const MaterialPath *) path)->subpath;
+			break;
+		case T_MemoizePath:
+			child = ((const MemoizePath *) path)->subpath;
+			break;
+		case T_GatherPath:
+			child = ((const GatherPath *) path)->subpath;
+			row_cost = parallel_tuple_cost;
+			break;
+		case T_GatherMergePath:
+			child = ((const GatherMergePath *) path)->subpath;
+			row_cost = parallel_tuple_cost;
+			break;
+		case T_ProjectionPath:
+			child = ((const ProjectionPath *) path)->subpath;
+			break;
+		default:
+			return filtered ? 0 : cellar_cost_without_join_filter(path);
+	}
+	return missing_cost(root, child, filtered) + row_cost * more_rows(root, child);
+}
+
+/* Returns what the total cost of a path should be. */
+Cost
+cellar_corrected_cost(PlannerInfo *root, const Path *path)
+{
+	return path->total_cost + missing_cost(root, path, false);
+}
+
+/* Corrects the costs of an upper relation's paths. */
+void
+cellar_correct_join_costs(PlannerInfo *root, RelOptInfo *upper_rel)
+{
+	List	   *paths = upper_rel->pathlist;
+	ListCell   *lc;
+
+	upper_rel->pathlist = NIL;
+	foreach(lc, paths)
+	{
+		Path	   *path = lfirst(lc);
+		Cost		cost = missing_cost(root, path, false);
+
+		if (path->total_cost > 0)
+			path->startup_cost += cost * path->startup_cost / path->total_cost;
+		path->total_cost += cost;
+		add_path(upper_rel, path);
+	}
+}
