@@ -32,7 +32,7 @@
  * The rows of a side with a larger table than the scanned one must fit into a
  * lookup table even if there are this many times as many as estimated.
  */
-#define SAFE_UNDERESTIMATE	8
+#define SAFE_UNDERESTIMATE	4
 
 /*
  * The most combinations of partners that a row of the scan may be expected to
