@@ -209,7 +209,7 @@ cellar_flush_statements(void)
 void
 cellar_flush_statements_if_due(instr_time now)
 {
-	if (CellarTimeNs(now) - last_flush_ns >= CELLAR_FLUSH_INTERVAL_NS)
+	if ((int64) (CellarTimeNs(now) - last_flush_ns) >= (int64) CELLAR_FLUSH_INTERVAL_NS)
 		cellar_flush_statements();
 }
 

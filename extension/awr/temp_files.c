@@ -131,9 +131,12 @@ decode_mount(char *mount)
 	*to = '\0';
 }
 
-/* Returns the mounts of FUSE file systems, separated by line feeds, or NULL if they are unknown. */
+/*
+ * Returns the mounts in the order of mounting, each as 'f' for FUSE or '-', the
+ * path and a line feed; NULL if they are unknown.
+ */
 static char *
-read_fuse_mounts(void)
+read_mounts(void)
 {
 	FILE	   *file = fopen("/proc/self/mounts", "r");
 	StringInfoData mounts;
@@ -147,30 +150,41 @@ read_fuse_mounts(void)
 		char		mount[MAXPGPATH];
 		char		type[64];
 
-		if (sscanf(line, "%*s %1023s %63s", mount, type) == 2 && strncmp(type, "fuse", 4) == 0)
+		if (sscanf(line, "%*s %1023s %63s", mount, type) == 2)
 		{
 			decode_mount(mount);
-			appendStringInfo(&mounts, "%s\n", mount);
+			appendStringInfo(&mounts, "%c%s\n", strncmp(type, "fuse", 4) == 0 ? 'f' : '-', mount);
 		}
 	}
 	fclose(file);
 	return mounts.data;
 }
 
-/* Returns whether an absolute path without symbolic links is on FUSE.  The root directory is the empty path. */
+/*
+ * Returns whether an absolute path without symbolic links is on FUSE: whether the
+ * last of the deepest mounts above it is.  The root directory is the empty path.
+ */
 static bool
 is_on_fuse(const char *path, const char *mounts)
 {
+	bool		on_fuse = false;
+	Size		deepest = 0;
+
 	while (*mounts != '\0')
 	{
-		Size		length = strchr(mounts, '\n') - mounts;
+		const char *mount = mounts + 1;
+		Size		length = strchr(mount, '\n') - mount;
 		Size		compared = length == 1 ? 0 : length;
 
-		if (strncmp(path, mounts, compared) == 0 && (path[compared] == '/' || path[compared] == '\0'))
-			return true;
-		mounts += length + 1;
+		if (compared >= deepest && strncmp(path, mount, compared) == 0 &&
+			(path[compared] == '/' || path[compared] == '\0'))
+		{
+			on_fuse = *mounts == 'f';
+			deepest = compared;
+		}
+		mounts = mount + length + 1;
 	}
-	return false;
+	return on_fuse;
 }
 
 /*
@@ -245,7 +259,7 @@ add_temp_directory(const char *data_directory, const char *path, const char *mou
 void
 cellar_read_temp_files(void)
 {
-	char	   *mounts = read_fuse_mounts();
+	char	   *mounts = read_mounts();
 	char		data_directory[MAXPGPATH];
 	DIR		   *tablespaces;
 	struct dirent *entry;

@@ -88,11 +88,21 @@ impl WriteGuard<'_> {
         if !self.is_overlong.swap(false, Ordering::AcqRel) {
             return;
         }
-        let truncated =
-            self.size().and_then(|size| self.backing.iter().try_for_each(|backing| backing.set_length(size, false)));
-        if let Err(error) = truncated {
-            log::warn!("could not undo a failed write: {error}");
+        let size = match self.size() {
+            Ok(size) => size,
+            Err(error) => return self.keep_overlong(&error),
+        };
+        for backing in &self.backing {
+            if let Err(error) = backing.set_length(size, false) {
+                self.keep_overlong(&error);
+            }
         }
+    }
+
+    /// Lets the next change try again to undo a failed write.
+    fn keep_overlong(&self, error: &Error) {
+        log::warn!("could not undo a failed write: {error}");
+        self.is_overlong.store(true, Ordering::Release);
     }
 
     /// Truncates or extends the file to `size` bytes.
