@@ -9,8 +9,9 @@
  * The node Lookup Table gets a second child, which returns these keys: a Smart
  * Scan Aggregate without aggregates over the outer table, joined with the lookup
  * tables of other components.  It is executed first, and its keys filter the
- * Smart Scan of the component as those of a hash join do (join_filter.c).  Of a
- * key with several parts, the part with the fewest values is filtered.
+ * Smart Scan of the component as those of a hash join do (join_filter.c).  If the
+ * keys are a column of another component, that component alone may return them.
+ * Of a key with several parts, the part with the fewest values is filtered.
  *
  *-------------------------------------------------------------------------
  */
@@ -167,6 +168,35 @@ create_keys_path(PlannerInfo *root, const CellarScanSpec *scan, Oid relid, List 
 	return path;
 }
 
+/*
+ * Creates the path that returns the values of a column of one of the components,
+ * without joins: the rows are few, and no scan of the outer table is needed.
+ * Returns NULL if the column is one of the outer table, if the joins leave less
+ * than half of the estimated `keys`, or if the component cannot be planned twice.
+ */
+static Path *
+create_side_keys_path(PlannerInfo *root, List *components, Var *column, double keys)
+{
+	ListCell   *lc;
+
+	foreach(lc, components)
+	{
+		CellarComponent *component = lfirst(lc);
+		RelOptInfo *rel = component->rel;
+		PathTarget *target = create_empty_pathtarget();
+
+		if (!bms_is_member(column->varno, rel->relids))
+			continue;
+		if (component->keys_path != NULL || !cellar_can_repeat(root, rel) ||
+			estimate_num_groups(root, list_make1(column), rel->rows, NULL, NULL) > 2 * keys)
+			return NULL;
+		add_column_to_pathtarget(target, (Expr *) column, 0);
+		return (Path *) create_projection_path(root, rel, rel->cheapest_total_path,
+											   set_pathtarget_cost_width(root, target));
+	}
+	return NULL;
+}
+
 /* Returns the operator "key = outer column" of a part of a component's key. */
 static Oid
 find_filter_operator(const CellarComponent *component, int part)
@@ -256,7 +286,10 @@ cellar_filter_by_outer_keys(PlannerInfo *root, const CellarScanSpec *outer, Oid 
 	table_close(relation, NoLock);
 	if (!suitable)
 		return false;
-	component->keys_path = create_keys_path(root, outer, relid, components, linitial(component->outer), rows, keys);
+	component->keys_path = create_side_keys_path(root, components, linitial(component->outer), keys);
+	if (component->keys_path == NULL)
+		component->keys_path = create_keys_path(root, outer, relid, components, linitial(component->outer), rows,
+												keys);
 	if (component->keys_path == NULL)
 		return false;
 	component->filter_operator = find_filter_operator(component, 0);
