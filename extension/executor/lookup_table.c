@@ -228,6 +228,20 @@ add_row(CellarLookupState *state, TupleTableSlot *slot)
 	}
 }
 
+/*
+ * Executes the second child, if there is one, to the end: the node Join Keys,
+ * which sets the parameter that filters the first child.
+ */
+static void
+collect_outer_keys(CellarLookupState *table)
+{
+	if (list_length(table->css.custom_ps) < 2 || table->has_outer_keys)
+		return;
+	while (!TupIsNull(ExecProcNode(lsecond(table->css.custom_ps))))
+		CHECK_FOR_INTERRUPTS();
+	table->has_outer_keys = true;
+}
+
 static TupleTableSlot *
 exec_lookup(CustomScanState *node)
 {
@@ -254,6 +268,9 @@ exec_lookup(CustomScanState *node)
 			state->replaying = true;
 			ExecReScan(linitial(node->custom_ps));
 		}
+		/* The first child of a Hash node that comes first is filtered, too. */
+		collect_outer_keys(state);
+
 		/* The child of a table whose keys are borrowed was not executed. */
 		passes_on = state->replaying || state->borrowed;
 
@@ -277,20 +294,6 @@ exec_lookup(CustomScanState *node)
 		return slot;
 	econtext->ecxt_scantuple = slot;
 	return ExecProject(node->ss.ps.ps_ProjInfo);
-}
-
-/*
- * Executes the second child, if there is one, to the end: the node Join Keys,
- * which sets the parameter that filters the first child.
- */
-static void
-collect_outer_keys(CellarLookupState *table)
-{
-	if (list_length(table->css.custom_ps) < 2 || table->has_outer_keys)
-		return;
-	while (!TupIsNull(ExecProcNode(lsecond(table->css.custom_ps))))
-		CHECK_FOR_INTERRUPTS();
-	table->has_outer_keys = true;
 }
 
 /* Returns whether the twin is complete and has all columns, and uses them. */

@@ -124,6 +124,27 @@ pair_factor(PlannerInfo *root, RelOptInfo *other, RelOptInfo *rel)
 	return factor;
 }
 
+/*
+ * Returns whether one of the tables is on the right side of a semijoin or an
+ * antijoin, and the other is not.  Such a join returns at most the rows of its
+ * left side.
+ */
+static bool
+are_semijoined(PlannerInfo *root, int relid, int other)
+{
+	ListCell   *lc;
+
+	foreach(lc, root->join_info_list)
+	{
+		SpecialJoinInfo *sjinfo = lfirst_node(SpecialJoinInfo, lc);
+
+		if ((sjinfo->jointype == JOIN_SEMI || sjinfo->jointype == JOIN_ANTI) &&
+			bms_is_member(relid, sjinfo->syn_righthand) != bms_is_member(other, sjinfo->syn_righthand))
+			return true;
+	}
+	return false;
+}
+
 /* Returns by which factor the rows of a join are underestimated. */
 static double
 underestimate(PlannerInfo *root, Relids relids)
@@ -148,7 +169,7 @@ underestimate(PlannerInfo *root, Relids relids)
 			double		pair;
 			double		reverse;
 
-			if (other == relid || partner == NULL || has_foreign_key(root, partner, rel) ||
+			if (other == relid || partner == NULL || are_semijoined(root, relid, other) || has_foreign_key(root, partner, rel) ||
 				has_foreign_key(root, rel, partner))
 				continue;
 			pair = pair_factor(root, partner, rel);

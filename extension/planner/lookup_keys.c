@@ -55,6 +55,31 @@ may_change(List *conditions)
 }
 
 /*
+ * Returns whether an equality that concerns the relation contains a subquery,
+ * which may change.  Such clauses are in equivalence classes only.
+ */
+static bool
+has_equal_subquery(PlannerInfo *root, const RelOptInfo *rel)
+{
+	ListCell   *lc;
+
+	foreach(lc, root->eq_classes)
+	{
+		EquivalenceClass *class = lfirst_node(EquivalenceClass, lc);
+		ListCell   *member;
+
+		if (!bms_overlap(class->ec_relids, rel->relids))
+			continue;
+		foreach(member, class->ec_members)
+		{
+			if (contain_subplans((Node *) lfirst_node(EquivalenceMember, member)->em_expr))
+				return true;
+		}
+	}
+	return false;
+}
+
+/*
  * Returns whether the paths of a relation can be in the plan twice, and return
  * the same rows twice: it consists of tables without children and without
  * volatile conditions.  The plan of a subquery, and pruning information of
@@ -72,11 +97,12 @@ cellar_can_repeat(PlannerInfo *root, const RelOptInfo *rel)
 		const RangeTblEntry *rte = planner_rt_fetch(relid, root);
 
 		if (base != NULL &&
-			(rte->rtekind != RTE_RELATION || rte->inh || rte->tablesample != NULL ||
+			(rte->rtekind != RTE_RELATION || rte->inh ||
+			 (rte->relkind != RELKIND_RELATION && rte->relkind != RELKIND_MATVIEW) || rte->tablesample != NULL ||
 			 may_change(base->baserestrictinfo) || may_change(base->joininfo)))
 			return false;
 	}
-	return true;
+	return !has_equal_subquery(root, rel);
 }
 
 /*
