@@ -156,6 +156,7 @@ stage_crash() {
     local status=0
     "$ROOT/tests/crash/run.sh" ${LONG:+--rounds 20} || status=$?
     "$ROOT/tests/crash/mirrored.sh" || status=$?
+    "$ROOT/tests/crash/rebalance.sh" || status=$?
     "$ROOT/tests/crash/full_disk.sh" && return "$status"
 }
 

@@ -4,7 +4,8 @@ use crate::cell_request::{CellRequest, RequestError};
 use cellar_format::wire::{GroupAction, GroupRequest, Kind};
 use cellar_storage::disk::{Disk, DiskIoCount, DiskOperation};
 use cellar_storage::{
-    DiskMode, DiskSpace, Error, ErrorKind, GroupDisk, Redundancy, Result, ScrubReport, ScrubState, Volume,
+    DiskMode, DiskSpace, Error, ErrorKind, GroupDisk, RebalanceState, RebalanceStatus, Redundancy, Result, ScrubReport,
+    ScrubState, Volume,
 };
 use serde_json::{Value, json};
 use std::io;
@@ -72,15 +73,24 @@ pub(crate) fn answer(volume: &Arc<Volume>, request: &GroupRequest) -> Result<Val
                 return Err(Error::new(ErrorKind::NotFound, message));
             }
             let number = volume.disk_number(disk)?;
-            let engine = crate::disks::open(disk, number, None)
-                .map_err(|error| Error::io(format!("could not open cell disk {}", disk.display()), error))?;
-            volume.online_disk(engine)?;
+            volume.online_disk(open(disk, number)?)?;
         }
         GroupAction::Offline => volume.offline_disk(disk)?,
         GroupAction::Scrub => volume.start_scrub(request.rate)?,
         GroupAction::StopScrub => volume.stop_scrub(),
+        GroupAction::Add => volume.add_disk(open(disk, volume.disks().len())?)?,
+        GroupAction::Drop => volume.drop_disk(disk)?,
+        GroupAction::Undrop => volume.undrop_disk(disk)?,
+        GroupAction::Power => volume.set_rebalance_power(request.power)?,
+        GroupAction::Rebalance => volume.request_rebalance()?,
     }
     Ok(report(volume))
+}
+
+/// Opens a cell disk of the group, or one that is to join.
+fn open(disk: &Path, number: usize) -> Result<Arc<dyn Disk>> {
+    crate::disks::open(disk, number, None)
+        .map_err(|error| Error::io(format!("could not open cell disk {}", disk.display()), error))
 }
 
 /// Returns the operations on the group that are under way.
@@ -96,7 +106,36 @@ fn operations(volume: &Volume) -> Vec<GroupOperation> {
         running: Duration::from_nanos((now() - scrub.started).max(0) as u64),
         ..GroupOperation::default()
     };
-    scrub.into_iter().map(of_scrub).collect()
+    let rebalance = volume.rebalance_status();
+    let rebalance = (rebalance.state != RebalanceState::Idle).then(|| rebalance_operation(&rebalance));
+    rebalance.into_iter().chain(scrub.map(of_scrub)).collect()
+}
+
+fn rebalance_operation(status: &RebalanceStatus) -> GroupOperation {
+    GroupOperation {
+        operation: "REBAL",
+        pass: "REBALANCE",
+        state: match (status.state, &status.error) {
+            (RebalanceState::Idle, _) => "DONE",
+            (RebalanceState::Running, _) => "RUN",
+            (RebalanceState::Waiting, Some(_)) => "ERRS",
+            (RebalanceState::Waiting, None) => "WAIT",
+        },
+        power: Some(status.power),
+        actual: Some(if status.state == RebalanceState::Running { status.power } else { 0 }),
+        done: status.moved,
+        estimated: status.estimated,
+        running: status.running,
+        error: status.error.clone(),
+    }
+}
+
+/// Returns the state of the rebalance that runs, waits, or was the last one.
+fn rebalance_report(status: &RebalanceStatus) -> Value {
+    let mut report = rebalance_operation(status).report();
+    report["copied_bytes"] = status.copied_bytes.into();
+    report["placement_runs"] = status.runs.into();
+    report
 }
 
 /// Returns the time in nanoseconds since 1970.
@@ -126,7 +165,10 @@ fn scrub_report(scrub: &ScrubReport) -> Value {
 pub fn report(volume: &Volume) -> Value {
     let status = volume.group_status();
     let spaces = volume.disk_spaces();
-    let disk = |disk: &GroupDisk| disk_report(disk, &spaces[disk.number], volume.disks()[disk.number].as_ref());
+    let disk = |disk: &GroupDisk| {
+        let space = spaces.iter().find(|space| space.path == disk.path);
+        space.map(|space| disk_report(disk, space, volume.disks()[disk.number].as_ref()))
+    };
     let (total, free): (u64, u64) =
         spaces.iter().fold((0, 0), |(total, free), space| (total + space.total, free + space.available));
     let offline = status.disks.iter().filter(|disk| disk.mode != DiskMode::Online).count();
@@ -150,8 +192,9 @@ pub fn report(volume: &Volume) -> Value {
         "resync_read_bytes": status.resync_read_bytes,
         "resync_written_bytes": status.resync_written_bytes,
         "scrub": volume.scrub_report().as_ref().map(scrub_report),
+        "rebalance": rebalance_report(&volume.rebalance_status()),
         "operations": operations(volume).iter().map(GroupOperation::report).collect::<Vec<_>>(),
-        "disks": status.disks.iter().map(disk).collect::<Vec<_>>(),
+        "disks": status.disks.iter().filter_map(disk).collect::<Vec<_>>(),
     })
 }
 
@@ -173,7 +216,7 @@ fn disk_report(disk: &GroupDisk, space: &DiskSpace, engine: &dyn Disk) -> Value 
         "path": disk.path.display().to_string(),
         "failgroup": disk.failure_group,
         "mode_status": disk.mode.name(),
-        "state": "NORMAL",
+        "state": if disk.is_dropping { "DROPPING" } else { "NORMAL" },
         "offline_since": disk.offline_since.map(|since| since / 1_000_000_000),
         "total_mb": space.total / MIB,
         "free_mb": space.available / MIB,

@@ -171,7 +171,7 @@ impl Connection {
 
     /// Requests the state of the disk group. Allowed only while no range is unanswered.
     pub fn query_group(&mut self) {
-        let query = GroupRequest { action: GroupAction::Status, disk: String::new(), rate: 0 };
+        let query = GroupRequest::on_group(GroupAction::Status);
         self.send(Kind::GroupRequest, |out| query.encode(out));
     }
 

@@ -55,7 +55,10 @@ fn missing_foreign_duplicate_and_unformed_disks_are_rejected() {
         assert!(error.to_string().contains(expected), "{error} lacks {expected}");
     };
     check(vec![disk(&a)], "disk 1");
-    check(vec![disk(&a), disk(&b), disk(&folder.path().join("new"))], "has no superblock");
+    let full = folder.path().join("full");
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(full.join("something"), "x").unwrap();
+    check(vec![disk(&a), disk(&b), disk(&full)], "neither empty nor a cell disk");
     check(vec![disk(&a), disk(&other.join("disk0"))], "belongs to disk group");
     std::fs::write(other.join("something"), "x").unwrap();
     check(vec![disk(&other)], "neither empty nor a cell disk");

@@ -195,27 +195,6 @@ fn pack(folder: &Path) -> Vec<u8> {
     lz4_flex::compress_prepend_size(&out)
 }
 
-fn unpack(packed: &[u8], folder: &Path) {
-    let bytes = lz4_flex::decompress_size_prepended(packed).unwrap();
-    let mut rest = &bytes[..];
-    let mut next = || {
-        let (length, after) = rest.split_first_chunk().unwrap();
-        let (part, after) = after.split_at(u32::from_le_bytes(*length) as usize);
-        rest = after;
-        (part, rest.is_empty())
-    };
-    loop {
-        let (name, _) = next();
-        let (content, is_last) = next();
-        let path = folder.join(std::str::from_utf8(name).unwrap());
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, content).unwrap();
-        if is_last {
-            break;
-        }
-    }
-}
-
 fn fixture() -> (tempfile::TempDir, Ino) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(FIXTURE);
     if std::env::var_os("CELLAR_WRITE_FIXTURES").is_some() && !file.exists() {
@@ -230,7 +209,7 @@ fn fixture() -> (tempfile::TempDir, Ino) {
         fs::write(&file, pack(folder.path())).unwrap();
     }
     let folder = tempfile::tempdir().unwrap();
-    unpack(&fs::read(file).unwrap(), folder.path());
+    support::unpack(&fs::read(file).unwrap(), folder.path());
     let volume = open(folder.path(), 1);
     let ino = volume.lookup(ROOT_INO, b"file").unwrap().ino;
     volume.close().unwrap();

@@ -74,6 +74,7 @@ fn superblock_report(superblock: &Superblock) -> SuperblockReport {
     let state = match superblock.state {
         GroupState::Forming => "forming",
         GroupState::Ready => "ready",
+        GroupState::Dropped => "dropped",
     };
     SuperblockReport {
         group_id: superblock.group_id.to_string(),
@@ -88,7 +89,8 @@ fn superblock_report(superblock: &Superblock) -> SuperblockReport {
 
 /// Finds foreign, repeated and missing disks, compared with the group of the first disk.
 fn compare_superblocks(superblocks: &[(String, Superblock)], problems: &mut Vec<String>) {
-    let Some((_, example)) = superblocks.first() else { return };
+    let newest = superblocks.iter().min_by_key(|(_, superblock)| std::cmp::Reverse(superblock.generation));
+    let Some((_, example)) = newest else { return };
     let mut members: Vec<Option<&str>> = vec![None; example.disk_ids.len()];
     for (path, superblock) in superblocks {
         if superblock.group_id != example.group_id {
@@ -96,12 +98,18 @@ fn compare_superblocks(superblocks: &[(String, Superblock)], problems: &mut Vec<
             problems.push(format!("{path} belongs to disk group {its}, not to {ours}; check the list of disks"));
             continue;
         }
+        if superblock.state == GroupState::Dropped {
+            problems.push(format!("{path} was dropped from the disk group; remove it from the list of disks"));
+            continue;
+        }
         match members.get_mut(superblock.index as usize) {
             Some(member @ None) => *member = Some(path),
             _ => problems.push(format!("{path} has the identity of another disk (disk {})", superblock.index)),
         }
     }
-    for (index, _) in members.iter().enumerate().filter(|(_, member)| member.is_none()) {
+    for (index, _) in
+        members.iter().enumerate().filter(|(number, member)| member.is_none() && !example.is_dropped(*number))
+    {
         let (group, id) = (example.group_id, example.disk_ids[index]);
         problems.push(format!(
             "disk {index} ({id}) of disk group {group} is missing; mount its device, or name its directory"

@@ -14,6 +14,16 @@ pub enum GroupAction {
     /// Starts a scrub.
     Scrub = 3,
     StopScrub = 4,
+    /// Adds a blank disk to the group.
+    Add = 5,
+    /// Empties a disk, which then leaves the group.
+    Drop = 6,
+    /// Cancels a drop.
+    Undrop = 7,
+    /// Sets the power of rebalances.
+    Power = 8,
+    /// Begins a rebalance.
+    Rebalance = 9,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,14 +33,26 @@ pub struct GroupRequest {
     pub disk: String,
     /// Of a scrub: maximum bytes per second, 0 for no limit.
     pub rate: u64,
+    /// Of [`GroupAction::Power`]: 0 to 11.
+    pub power: u32,
 }
 
 impl GroupRequest {
+    pub fn on_group(action: GroupAction) -> Self {
+        Self::on_disk(action, String::new())
+    }
+
+    pub fn on_disk(action: GroupAction, disk: String) -> Self {
+        Self { action, disk, rate: 0, power: 0 }
+    }
+
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u8(self.action as u8);
         out.put_blob(self.disk.as_bytes());
-        if self.action == GroupAction::Scrub {
-            out.put_u64(self.rate);
+        match self.action {
+            GroupAction::Scrub => out.put_u64(self.rate),
+            GroupAction::Power => out.put_u32(self.power),
+            _ => {}
         }
     }
 
@@ -42,12 +64,18 @@ impl GroupRequest {
             2 => GroupAction::Offline,
             3 => GroupAction::Scrub,
             4 => GroupAction::StopScrub,
+            5 => GroupAction::Add,
+            6 => GroupAction::Drop,
+            7 => GroupAction::Undrop,
+            8 => GroupAction::Power,
+            9 => GroupAction::Rebalance,
             other => return Err(Corrupt::new("group action", 0, other.to_string())),
         };
         let disk = reader.string("path of the disk")?;
         let rate = if action == GroupAction::Scrub { reader.u64("rate")? } else { 0 };
+        let power = if action == GroupAction::Power { reader.u32("power")? } else { 0 };
         reader.finish("group request")?;
-        Ok(Self { action, disk, rate })
+        Ok(Self { action, disk, rate, power })
     }
 }
 
@@ -57,14 +85,21 @@ mod tests {
 
     #[test]
     fn a_request_reads_back_and_a_truncated_one_is_corrupt() {
-        let request = GroupRequest { action: GroupAction::Scrub, disk: "/disk1".into(), rate: 7 << 20 };
-        let mut bytes = Vec::new();
-        request.encode(&mut bytes);
-        assert_eq!(GroupRequest::decode(&bytes).unwrap(), request);
-        for length in 0..bytes.len() {
-            assert!(GroupRequest::decode(&bytes[..length]).is_err(), "{length}");
+        let request = |action| GroupRequest::on_disk(action, "/disk1".into());
+        let requests = [
+            GroupRequest { rate: 7 << 20, ..request(GroupAction::Scrub) },
+            GroupRequest { power: 3, ..request(GroupAction::Power) },
+            request(GroupAction::Drop),
+        ];
+        for request in requests {
+            let mut bytes = Vec::new();
+            request.encode(&mut bytes);
+            assert_eq!(GroupRequest::decode(&bytes).unwrap(), request);
+            for length in 0..bytes.len() {
+                assert!(GroupRequest::decode(&bytes[..length]).is_err(), "{length}");
+            }
+            bytes[0] = 10;
+            assert!(GroupRequest::decode(&bytes).is_err());
         }
-        bytes[0] = 9;
-        assert!(GroupRequest::decode(&bytes).is_err());
     }
 }

@@ -135,6 +135,10 @@ impl Disk for CountedDisk {
         self.disk.lock()
     }
 
+    fn unlock(&self) {
+        self.disk.unlock();
+    }
+
     fn is_blank(&self) -> io::Result<bool> {
         self.disk.is_blank()
     }

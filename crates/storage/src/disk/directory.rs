@@ -140,6 +140,10 @@ impl Disk for DirectoryDisk {
         }
     }
 
+    fn unlock(&self) {
+        *self.lock.lock() = None;
+    }
+
     fn is_blank(&self) -> io::Result<bool> {
         for entry in fs::read_dir(&self.root)? {
             let name = entry?.file_name();

@@ -97,6 +97,9 @@ pub trait Disk: Send + Sync + Debug {
     /// Locks the disk for this process until this object is dropped. Returns false if another process has locked it.
     fn lock(&self) -> io::Result<bool>;
 
+    /// Ends the lock of [`Self::lock`]. An engine without this method ends it when the object is dropped.
+    fn unlock(&self) {}
+
     /// Returns whether nothing was ever stored here.
     fn is_blank(&self) -> io::Result<bool>;
 

@@ -5,18 +5,25 @@
 //! are present, and a byte of a file is stored at the same offset in exactly one disk's backing file. With copies, what is
 //! said of a disk holds of a copy set ([`mirror`]). The group knows neither names nor caching.
 
+mod changes;
 mod failure_groups;
+mod growing;
 pub mod mirror;
+pub mod rebalance;
 mod stripe_layout;
 mod superblock;
 
+pub use growing::Growing;
 pub use stripe_layout::{AuSize, Piece, StripeLayout};
 pub use superblock::{Redundancy, State, Superblock, Uuid};
 
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
 use mirror::{AbsentDisk, Mirror, Parts, Patience};
+use parking_lot::Mutex;
+use rebalance::Placement;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How a group is formed and opened.
 #[derive(Debug, Clone)]
@@ -36,12 +43,21 @@ pub struct GroupOptions {
 
 #[derive(Debug)]
 pub struct Group {
+    id: Uuid,
+    redundancy: Redundancy,
     /// In the order of disk numbers.
-    disks: Vec<Arc<dyn Disk>>,
-    /// What files are striped over: the disks, or the copy sets.
-    stripes: Vec<Arc<dyn Disk>>,
+    disks: Growing<Arc<dyn Disk>>,
+    /// Where the stripes are stored: on the disks, or on the copy sets.
+    placement: Arc<Placement>,
+    /// What files are striped over.
+    stripes: Growing<Arc<dyn Disk>>,
     /// In the order of disk numbers; None for an absent disk.
-    superblocks: Vec<Option<Superblock>>,
+    superblocks: Mutex<Vec<Option<Superblock>>>,
+    /// Disks that were dropped, and disks that are being dropped: bit n of disk n.
+    dropped: AtomicU64,
+    dropping: AtomicU64,
+    /// Blank disks among the configured ones, which are to join the group.
+    joining: Mutex<Vec<Arc<dyn Disk>>>,
     mirror: Option<Arc<Mirror>>,
     au_size: AuSize,
 }
@@ -61,7 +77,7 @@ impl Group {
         }
         let example = example_of(&found);
         check_options(&disks, &found, example, options)?;
-        let mut group = match example.redundancy {
+        let group = match example.redundancy {
             Redundancy::External => Self::assemble(disks, found, options.au_size)?,
             Redundancy::Normal | Redundancy::High => {
                 let members = Members::of(disks, found)?;
@@ -124,7 +140,7 @@ impl Group {
         let group_id = superblocks[0].group_id;
         let superblocks = superblocks.into_iter().map(Some).collect();
         if redundancy == Redundancy::External {
-            return Ok((Self { stripes: disks.clone(), disks, superblocks, mirror: None, au_size }, true));
+            return Ok((Self::of(disks.clone(), disks, superblocks, None, au_size), true));
         }
         let (preferred_read, patience) = (options.preferred_read.clone(), options.patience);
         let parts = Parts { group_id, engines: disks, failure_groups, sets, preferred_read, patience };
@@ -133,70 +149,96 @@ impl Group {
     }
 
     fn mirrored(mirror: Arc<Mirror>, superblocks: Vec<Option<Superblock>>, au_size: AuSize) -> Self {
-        let (disks, stripes) = (mirror.disks().to_vec(), mirror.copy_sets());
-        Self { disks, stripes, superblocks, mirror: Some(mirror), au_size }
+        let (disks, sets) = (mirror.disks().to_vec(), mirror.copy_sets());
+        Self::of(disks, sets, superblocks, Some(mirror), au_size)
+    }
+
+    fn of(
+        disks: Vec<Arc<dyn Disk>>,
+        containers: Vec<Arc<dyn Disk>>,
+        superblocks: Vec<Option<Superblock>>,
+        mirror: Option<Arc<Mirror>>,
+        au_size: AuSize,
+    ) -> Self {
+        let example = newest(superblocks.iter().flatten()).expect("a group has a disk");
+        let (id, redundancy, dropped) = (example.group_id, example.redundancy, AtomicU64::new(example.dropped));
+        let placement = Placement::new(containers);
+        let stripes = (0..placement.containers().len() as u16).map(|stripe| placement.stripe(stripe)).collect();
+        let (stripes, superblocks, disks) = (Growing::new(stripes), Mutex::new(superblocks), Growing::new(disks));
+        let (dropping, joining) = (AtomicU64::new(0), Mutex::default());
+        Self { id, redundancy, disks, placement, stripes, superblocks, dropped, dropping, joining, mirror, au_size }
     }
 
     fn assemble(disks: Vec<Arc<dyn Disk>>, found: Vec<Option<Superblock>>, au_size: AuSize) -> Result<Self> {
         let members = Members::of(disks, found)?;
-        if let Some(disk) = members.unknown.first() {
-            return Err(members.not_a_member(disk.as_ref()));
-        }
-        let ids = &members.example.disk_ids;
-        let missing = ids.iter().zip(&members.engines).enumerate().filter(|(_, (_, engine))| engine.is_none());
+        check_blank(members.unknown.iter().map(AsRef::as_ref), &vec![None; members.unknown.len()])?;
+        let (example, ids) = (&members.example, &members.example.disk_ids);
+        let missing = ids.iter().zip(&members.engines).enumerate();
+        let missing = missing.filter(|(index, (_, engine))| engine.is_none() && !example.is_dropped(*index));
         let missing: Vec<String> = missing.map(|(index, (id, _))| format!("disk {index} ({id})")).collect();
         if !missing.is_empty() {
             let message = format!(
                 "disk group {} has {} disks, but {} is not among the configured ones; add its directory or device",
-                members.example.group_id,
-                ids.len(),
+                example.group_id,
+                ids.len() - example.dropped.count_ones() as usize,
                 missing.join(", ")
             );
             return Err(Error::new(ErrorKind::ForeignDisk, message));
         }
-        let disks: Vec<_> = members.engines.into_iter().flatten().collect();
-        Ok(Self { stripes: disks.clone(), disks, superblocks: members.superblocks, mirror: None, au_size })
+        let engine = |engine: Option<Arc<dyn Disk>>| engine.unwrap_or_else(|| Arc::new(AbsentDisk::new("dropped")));
+        let disks: Vec<_> = members.engines.into_iter().map(engine).collect();
+        let group = Self::of(disks.clone(), disks, members.superblocks, None, au_size);
+        *group.joining.lock() = members.unknown.into_iter().chain(members.joining).collect();
+        Ok(group)
     }
 
-    /// Records on every disk that the group contains data and must never be formed again.
-    pub fn mark_ready(&mut self) -> Result<()> {
-        for (disk, superblock) in self.disks.iter().zip(&mut self.superblocks) {
+    /// Records on every disk that the group contains data and must never be formed again, and which disks it has.
+    pub fn mark_ready(&self) -> Result<()> {
+        let mut superblocks = self.superblocks.lock();
+        let newest = newest(superblocks.iter().flatten()).expect("a group has a disk").clone();
+        for (number, (disk, superblock)) in self.disks().iter().zip(&mut *superblocks).enumerate() {
             if let Some(superblock) = superblock
-                && superblock.state != State::Ready
+                && (superblock.state != State::Ready || superblock.generation != newest.generation)
                 && disk.is_accessible()
+                && !newest.is_dropped(number)
             {
-                superblock.state = State::Ready;
+                *superblock = Superblock { index: superblock.index, state: State::Ready, ..newest.clone() };
                 superblock.write(disk.as_ref())?;
             }
         }
         Ok(())
     }
 
-    fn superblock(&self) -> &Superblock {
-        self.superblocks.iter().flatten().next().expect("a group has a disk")
-    }
-
     pub fn id(&self) -> Uuid {
-        self.superblock().group_id
+        self.id
     }
 
     pub fn redundancy(&self) -> Redundancy {
-        self.superblock().redundancy
+        self.redundancy
     }
 
-    /// Returns the disks, in the order of their numbers.
+    /// Returns the disks, in the order of their numbers, also dropped ones.
     pub fn disks(&self) -> &[Arc<dyn Disk>] {
-        &self.disks
+        self.disks.all()
     }
 
     /// Returns the disks that can be used now.
     pub fn accessible_disks(&self) -> Vec<Arc<dyn Disk>> {
-        self.disks.iter().filter(|disk| disk.is_accessible()).cloned().collect()
+        let disks = self.disks().iter().enumerate();
+        disks
+            .filter(|(number, disk)| !self.is_dropped(*number) && disk.is_accessible())
+            .map(|(_, disk)| disk.clone())
+            .collect()
     }
 
-    /// Returns what files are striped over: each disk, or each copy set as a disk.
+    /// Returns what files are striped over, in the order of their numbers.
     pub fn stripes(&self) -> &[Arc<dyn Disk>] {
-        &self.stripes
+        self.stripes.all()
+    }
+
+    /// Returns where the stripes are stored.
+    pub fn placement(&self) -> &Arc<Placement> {
+        &self.placement
     }
 
     /// Returns the state of the copies; None with external redundancy.
@@ -204,9 +246,18 @@ impl Group {
         self.mirror.as_ref()
     }
 
+    /// Returns the disks of a container.
+    pub fn disks_of(&self, container: u16) -> Vec<usize> {
+        match &self.mirror {
+            Some(mirror) => mirror.set(container).iter().map(|disk| usize::from(*disk)).collect(),
+            None => vec![usize::from(container)],
+        }
+    }
+
     /// Returns the layout of a new file. The inode number selects the disk of its first allocation unit.
     pub fn new_layout(&self, ino: u64) -> StripeLayout {
-        let disks = (0..self.disks.len() as u16).collect::<Vec<_>>();
+        let avoided = self.dropped.load(Ordering::Acquire) | self.dropping.load(Ordering::Acquire);
+        let disks = (0..self.stripes().len() as u16).filter(|stripe| avoided >> stripe & 1 == 0).collect::<Vec<_>>();
         let start = (ino % disks.len() as u64) as u16;
         StripeLayout { au_size: self.au_size, start, disks }
     }
@@ -219,6 +270,8 @@ struct Members {
     superblocks: Vec<Option<Superblock>>,
     /// Disks without a superblock.
     unknown: Vec<Arc<dyn Disk>>,
+    /// Disks that were to join the group, which has not recorded them.
+    joining: Vec<Arc<dyn Disk>>,
 }
 
 impl Members {
@@ -229,6 +282,7 @@ impl Members {
             engines: (0..count).map(|_| None).collect(),
             superblocks: (0..count).map(|_| None).collect(),
             unknown: Vec::new(),
+            joining: Vec::new(),
             example,
         };
         for (disk, superblock) in disks.into_iter().zip(found) {
@@ -243,6 +297,22 @@ impl Members {
                 return foreign(format!("{path} belongs to disk group {its}, not to {ours}; check the list of disks"));
             }
             let index = superblock.index as usize;
+            if superblock.state == State::Dropped || members.example.is_dropped(index) {
+                log::warn!("{path} was dropped from the disk group and is not used; remove it from the configuration");
+                continue;
+            }
+            if superblock.state == State::Forming
+                && members.example.disk_ids.get(index) != superblock.disk_ids.get(index)
+            {
+                members.joining.push(disk);
+                continue;
+            }
+            if members.example.disk_ids.get(index) != superblock.disk_ids.get(index) {
+                return foreign(format!(
+                    "{path} has another identity than disk {index} of disk group {}; check the list of disks",
+                    superblock.group_id
+                ));
+            }
             if members.engines[index].is_some() {
                 return foreign(format!(
                     "{path} has the identity of another configured disk (disk {index}); list each disk once"
@@ -256,8 +326,8 @@ impl Members {
 
     fn not_a_member(&self, disk: &dyn Disk) -> Error {
         let message = format!(
-            "{} is not a disk of group {}: it has no superblock; adding a disk to a group is not supported, so remove it \
-             from the configuration",
+            "{} is not a disk of group {}: it has no superblock; remove it from the configuration, then add it with cellar \
+             group add",
             disk.path().display(),
             self.example.group_id
         );
@@ -284,10 +354,15 @@ impl Members {
     }
 }
 
-/// Returns a superblock that describes the group: of a disk that is ready, if there is one.
+/// Returns the superblock that describes the group: the newest of a disk that is ready, if there is one.
 fn example_of(found: &[Option<Superblock>]) -> &Superblock {
-    let ready = found.iter().flatten().find(|superblock| superblock.state == State::Ready);
+    let ready = newest(found.iter().flatten().filter(|superblock| superblock.state == State::Ready));
     ready.or(found.iter().flatten().next()).expect("one disk has a superblock")
+}
+
+fn newest<'a>(superblocks: impl Iterator<Item = &'a Superblock>) -> Option<&'a Superblock> {
+    // The first one of equal generations.
+    superblocks.min_by_key(|superblock| std::cmp::Reverse(superblock.generation))
 }
 
 /// Checks that the configuration agrees with what the group was formed with.

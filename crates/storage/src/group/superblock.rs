@@ -15,12 +15,15 @@ const MAGIC: &[u8; 8] = b"CELLARDK";
 const VERSION_EXTERNAL: u32 = 1;
 /// The version of a group with copies, which has failure groups.
 const VERSION_MIRRORED: u32 = 2;
+/// The version of a group whose disks have changed since it was formed.
+const VERSION_CHANGED: u32 = 3;
 const BYTES: usize = 4096;
 const CHECKSUM_AT: usize = BYTES - 4;
 const DISK_IDS_AT: usize = 40;
 const FAILURE_GROUPS_AT: usize = DISK_IDS_AT + 16 * DISKS_MAX;
 /// Maximum bytes of a failure group's name, which fills its field with zeros.
 pub const FAILURE_GROUP_BYTES: usize = 32;
+const CHANGES_AT: usize = FAILURE_GROUPS_AT + FAILURE_GROUP_BYTES * DISKS_MAX;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Uuid([u8; 16]);
@@ -99,6 +102,8 @@ pub enum State {
     /// The group is being formed and contains no data.
     Forming = 1,
     Ready = 2,
+    /// The disk was dropped from the group and contains nothing that the group needs.
+    Dropped = 3,
 }
 
 /// The identity of a cell disk and of its group.
@@ -114,6 +119,10 @@ pub struct Superblock {
     pub failure_groups: Vec<String>,
     /// As configured when the group was formed; informative, files record their own.
     pub au_size: AuSize,
+    /// Increases when a disk joins or leaves the group. The highest one is authoritative.
+    pub generation: u64,
+    /// Bit n is set if disk n was dropped. Its number is not used again.
+    pub dropped: u64,
 }
 
 impl Superblock {
@@ -129,9 +138,24 @@ impl Superblock {
         let disk_ids = (0..count).map(|_| Uuid::random()).collect::<Result<Vec<_>>>()?;
         let failure_groups = failure_groups.to_vec();
         let state = State::Forming;
-        let example = Self { group_id, disk_ids, index: 0, state, redundancy, failure_groups, au_size };
+        let (generation, dropped) = (0, 0);
+        let example =
+            Self { group_id, disk_ids, index: 0, state, redundancy, failure_groups, au_size, generation, dropped };
         let superblock = |index| Self { index, ..example.clone() };
         Ok((0..count as u16).map(superblock).collect())
+    }
+
+    /// Returns the superblock of a disk that joins the group, in the group's next generation.
+    pub(super) fn for_new_disk(&self, failure_group: Option<String>) -> Result<Self> {
+        let mut disk_ids = self.disk_ids.clone();
+        disk_ids.push(Uuid::random()?);
+        let failure_groups = self.failure_groups.iter().cloned().chain(failure_group).collect();
+        let (index, generation) = (self.disk_ids.len() as u16, self.generation + 1);
+        Ok(Self { disk_ids, index, failure_groups, generation, state: State::Forming, ..self.clone() })
+    }
+
+    pub fn is_dropped(&self, disk: usize) -> bool {
+        self.dropped >> disk & 1 == 1
     }
 
     /// Reads a disk's superblock; None if the disk has none.
@@ -154,7 +178,9 @@ impl Superblock {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(BYTES);
         bytes.put_bytes(MAGIC);
+        let has_changed = self.generation > 0;
         bytes.put_u32(match self.redundancy {
+            _ if has_changed => VERSION_CHANGED,
             Redundancy::External => VERSION_EXTERNAL,
             Redundancy::Normal | Redundancy::High => VERSION_MIRRORED,
         });
@@ -172,6 +198,11 @@ impl Superblock {
         for (index, name) in self.failure_groups.iter().enumerate() {
             bytes.resize(FAILURE_GROUPS_AT + index * FAILURE_GROUP_BYTES, 0);
             bytes.put_bytes(name.as_bytes());
+        }
+        if has_changed {
+            bytes.resize(CHANGES_AT, 0);
+            bytes.put_u64(self.generation);
+            bytes.put_u64(self.dropped);
         }
         bytes.resize(CHECKSUM_AT, 0);
         let checksum = crc32c::crc32c(&bytes);
@@ -194,19 +225,20 @@ impl Superblock {
             return Err(Corrupt::new("superblock checksum", CHECKSUM_AT, found));
         }
         let version = reader.u32("superblock version")?;
-        if !(VERSION_EXTERNAL..=VERSION_MIRRORED).contains(&version) {
-            let found = format!("version {version}; this release reads versions up to {VERSION_MIRRORED}");
+        if !(VERSION_EXTERNAL..=VERSION_CHANGED).contains(&version) {
+            let found = format!("version {version}; this release reads versions up to {VERSION_CHANGED}");
             return Err(Corrupt::new("superblock version", 8, found));
         }
         let state = match reader.u8("disk state")? {
             1 => State::Forming,
             2 => State::Ready,
+            3 => State::Dropped,
             other => return Err(Corrupt::new("disk state", 12, format!("{other}"))),
         };
         let redundancy = match (version, reader.u8("redundancy")?) {
-            (VERSION_EXTERNAL, 1) => Redundancy::External,
-            (VERSION_MIRRORED, 2) => Redundancy::Normal,
-            (VERSION_MIRRORED, 3) => Redundancy::High,
+            (VERSION_EXTERNAL | VERSION_CHANGED, 1) => Redundancy::External,
+            (VERSION_MIRRORED | VERSION_CHANGED, 2) => Redundancy::Normal,
+            (VERSION_MIRRORED | VERSION_CHANGED, 3) => Redundancy::High,
             (_, other) => return Err(Corrupt::new("redundancy", 13, format!("{other} in version {version}"))),
         };
         let shift = reader.u8("allocation unit size")?;
@@ -233,11 +265,18 @@ impl Superblock {
                 failure_groups.push(name.ok_or_else(|| Corrupt::new("failure group", at, "no name"))?.to_owned());
             }
         }
-        Ok(Self { group_id, disk_ids, index, state, redundancy, failure_groups, au_size })
+        let (generation, dropped) = match version {
+            VERSION_CHANGED => {
+                let mut reader = Reader::new(&bytes[CHANGES_AT..]);
+                (reader.u64("generation")?, reader.u64("dropped disks")?)
+            }
+            _ => (0, 0),
+        };
+        Ok(Self { group_id, disk_ids, index, state, redundancy, failure_groups, au_size, generation, dropped })
     }
 }
 
-const _: () = assert!(FAILURE_GROUPS_AT + FAILURE_GROUP_BYTES * DISKS_MAX <= CHECKSUM_AT);
+const _: () = assert!(CHANGES_AT + 16 <= CHECKSUM_AT && DISKS_MAX <= 64);
 
 #[cfg(test)]
 mod tests {
@@ -250,6 +289,9 @@ mod tests {
         let names: Vec<String> = (0..DISKS_MAX).map(|index| format!("{index:032}")).collect();
         let all = Superblock::for_new_group(DISKS_MAX, AuSize::DEFAULT, Redundancy::High, &names).unwrap();
         assert_eq!(Superblock::decode(&all[63].encode()).unwrap(), all[63]);
+        let joined = Superblock { dropped: 2, ..superblock.for_new_disk(None).unwrap() };
+        assert_eq!((joined.index, joined.disk_ids.len(), joined.generation), (3, 4, 1));
+        assert_eq!(Superblock::decode(&joined.encode()).unwrap(), joined);
     }
 
     #[test]

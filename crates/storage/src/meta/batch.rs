@@ -4,7 +4,7 @@ use super::extent::ExtentRecord;
 use super::record::Inode;
 use super::{FIRST_INO, ROOT_INO};
 use cellar_format::units::AuIndex;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 pub type Name = Box<[u8]>;
 
@@ -20,6 +20,24 @@ pub struct AuKey {
     pub au: AuIndex,
 }
 
+/// A file whose placement is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PlacementKey {
+    pub ino: u64,
+    pub stripe: u16,
+    pub stream: u8,
+}
+
+impl PlacementKey {
+    pub fn row(&self) -> (u64, u64) {
+        (self.ino, u64::from(self.stripe) << 8 | u64::from(self.stream))
+    }
+
+    pub fn of_row((ino, part): (u64, u64)) -> Self {
+        Self { ino, stripe: (part >> 8) as u16, stream: part as u8 }
+    }
+}
+
 /// Everything that a store contains.
 #[derive(Debug, Default, PartialEq)]
 pub struct Contents {
@@ -28,6 +46,10 @@ pub struct Contents {
     pub dentries: Vec<(u64, Vec<u8>, u64)>,
     pub extents: Vec<(AuKey, ExtentRecord)>,
     pub next_ino: u64,
+    /// Encoded placements of files; see [`crate::group::rebalance`].
+    pub placements: Vec<(PlacementKey, Vec<u8>)>,
+    /// The state of rebalances and of disks that leave, by name.
+    pub group: BTreeMap<String, u64>,
 }
 
 /// The changes of one transaction. A value of None removes the row of its key.
@@ -38,6 +60,9 @@ pub struct Batch {
     /// Removing an inode also removes its extents.
     pub extents: Vec<(AuKey, Option<Vec<u8>>)>,
     pub next_ino: u64,
+    /// Removing an inode also removes its placements.
+    pub placements: Vec<(PlacementKey, Option<Vec<u8>>)>,
+    pub group: Vec<(String, Option<u64>)>,
     /// After the batch is committed, all changes up to this one are durable.
     pub sequence: CommitSequence,
 }
@@ -51,6 +76,8 @@ impl Batch {
             dentries: contents.dentries.iter().map(dentry).collect(),
             extents: contents.extents.iter().map(|(key, extent)| (*key, Some(extent.encode()))).collect(),
             next_ino: contents.next_ino,
+            placements: contents.placements.iter().map(|(key, record)| (*key, Some(record.clone()))).collect(),
+            group: contents.group.iter().map(|(name, value)| (name.clone(), Some(*value))).collect(),
             sequence: CommitSequence(0),
         }
     }

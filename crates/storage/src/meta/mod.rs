@@ -11,7 +11,7 @@ mod record;
 mod store;
 mod verify;
 
-pub use batch::{AuKey, Batch, CommitSequence, Contents};
+pub use batch::{AuKey, Batch, CommitSequence, Contents, PlacementKey};
 pub use extent::{ExtentRecord, SLOTS_PER_AU, SlotFormat};
 pub use namespace::{FileContent, Namespace, Node};
 pub use record::{Inode, Kind};

@@ -7,7 +7,7 @@
 //! disk does.
 
 use super::FIRST_INO;
-use super::batch::{AuKey, Batch, Contents};
+use super::batch::{AuKey, Batch, Contents, PlacementKey};
 use super::extent::ExtentRecord;
 use super::record::Inode;
 use crate::disk::{Disk, DiskFile, on_each};
@@ -36,6 +36,10 @@ const DENTRIES: TableDefinition<(u64, &[u8]), u64> = TableDefinition::new("dentr
 /// Key: inode, allocation unit.
 const EXTENTS: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("extents");
 const GROUP: TableDefinition<&str, u64> = TableDefinition::new("group");
+/// Key: inode, stripe and stream. Exists in groups that were rebalanced.
+const PLACEMENTS: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("placements");
+/// Exists in groups whose disks have changed.
+const CHANGES: TableDefinition<&str, u64> = TableDefinition::new("changes");
 
 #[derive(Debug)]
 pub struct Stores {
@@ -157,7 +161,33 @@ impl Store {
         let group = read.open_table(GROUP).map_err(|error| failed(error.into()))?;
         let next = group.get("next_ino").map_err(|error| failed(error.into()))?;
         contents.next_ino = next.map_or(FIRST_INO, |value| value.value());
+        self.load_changes(&mut contents).map_err(failed)?;
         Ok(contents)
+    }
+
+    /// Loads what groups have whose disks have changed.
+    fn load_changes(&mut self, contents: &mut Contents) -> Result<(), redb::Error> {
+        let Some(database) = &self.database else { return Ok(()) };
+        let read = database.begin_read()?;
+        match read.open_table(PLACEMENTS) {
+            Err(redb::TableError::TableDoesNotExist(_)) => {}
+            table => {
+                for row in table?.iter()? {
+                    let (key, record) = row?;
+                    contents.placements.push((PlacementKey::of_row(key.value()), record.value().to_vec()));
+                }
+            }
+        }
+        match read.open_table(CHANGES) {
+            Err(redb::TableError::TableDoesNotExist(_)) => {}
+            table => {
+                for row in table?.iter()? {
+                    let (name, value) = row?;
+                    contents.group.insert(name.value().to_owned(), value.value());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Commits a batch under `generation`. With `replace` the batch is the whole new contents. A panic of the database
@@ -184,8 +214,31 @@ impl Store {
                 transaction.delete_table(INODES)?;
                 transaction.delete_table(DENTRIES)?;
                 transaction.delete_table(EXTENTS)?;
+                transaction.delete_table(PLACEMENTS)?;
+                transaction.delete_table(CHANGES)?;
+            }
+            if !batch.placements.is_empty() {
+                let mut placements = transaction.open_table(PLACEMENTS)?;
+                for (key, record) in &batch.placements {
+                    match record {
+                        Some(record) => drop(placements.insert(key.row(), record.as_slice())?),
+                        None => drop(placements.remove(key.row())?),
+                    }
+                }
+            }
+            if !batch.group.is_empty() {
+                let mut changes = transaction.open_table(CHANGES)?;
+                for (name, value) in &batch.group {
+                    match value {
+                        Some(value) => drop(changes.insert(name.as_str(), value)?),
+                        None => drop(changes.remove(name.as_str())?),
+                    }
+                }
             }
             {
+                // Opening a table creates it.
+                let has_removals = batch.inodes.iter().any(|(_, record)| record.is_none());
+                let mut placements = has_removals.then(|| transaction.open_table(PLACEMENTS)).transpose()?;
                 let mut inodes = transaction.open_table(INODES)?;
                 let mut extents = transaction.open_table(EXTENTS)?;
                 for (ino, record) in &batch.inodes {
@@ -194,6 +247,9 @@ impl Store {
                         None => {
                             inodes.remove(ino)?;
                             extents.retain_in((*ino, 0)..=(*ino, u64::MAX), |_, _| false)?;
+                            if let Some(placements) = &mut placements {
+                                placements.retain_in((*ino, 0)..=(*ino, u64::MAX), |_, _| false)?;
+                            }
                         }
                     }
                 }
@@ -308,7 +364,7 @@ pub fn header_of(disk: &dyn Disk) -> Result<[u8; HEADER_BYTES]> {
 impl Stores {
     /// Reads the store with the highest generation and leaves the others unchanged. The value has no store: every
     /// transaction is an error.
-    pub fn read_only(disks: &[Arc<dyn Disk>]) -> Result<(Self, Contents)> {
+    pub fn read_only(disks: &[Arc<dyn Disk>], stripe_count: usize) -> Result<(Self, Contents)> {
         let (mut newest, mut unreadable) = (None, None);
         for disk in disks.iter().filter(|disk| disk.is_accessible()) {
             match generation_of(disk) {
@@ -324,7 +380,7 @@ impl Stores {
                 Error::new(ErrorKind::Corrupt, "no disk of the group has metadata although the group is in use")
             }));
         };
-        let contents = catching_panics(disk, || Store::open(disk.clone(), 0)?.load(disks.len()))?;
+        let contents = catching_panics(disk, || Store::open(disk.clone(), 0)?.load(stripe_count))?;
         Ok((Self { stores: Vec::new(), generation, mirror: None }, contents))
     }
 
@@ -347,9 +403,13 @@ impl Stores {
     /// Opens the stores of the accessible disks, side by side, and reads the one with the highest generation. For a new
     /// group, writes `initial` first.
     pub fn open(group: &Group, is_new: bool, initial: impl FnOnce() -> Batch) -> Result<(Self, Contents)> {
-        let disk_count = group.disks().len();
-        let disks: Vec<(usize, &Arc<dyn Disk>)> =
-            group.disks().iter().enumerate().filter(|(_, disk)| disk.is_accessible()).collect();
+        let disk_count = group.stripes().len();
+        let disks: Vec<(usize, &Arc<dyn Disk>)> = group
+            .disks()
+            .iter()
+            .enumerate()
+            .filter(|(number, disk)| !group.is_dropped(*number) && disk.is_accessible())
+            .collect();
         let mirror = group.mirror().cloned();
         let mut stores = Vec::new();
         let mut unreadable = Vec::new();
@@ -431,17 +491,22 @@ impl Stores {
     }
 
     /// Writes the metadata to a disk that returns, and includes the disk in later transactions.
-    pub fn add(&mut self, number: usize, disk: &Arc<dyn Disk>, disk_count: usize) -> Result<()> {
+    pub fn add(&mut self, number: usize, disk: &Arc<dyn Disk>, stripe_count: usize) -> Result<()> {
         self.stores.retain(|store| store.disk.is_accessible());
         if let Some(former) = self.stores.iter().position(|store| store.number == number) {
             close(self.stores.remove(former));
         }
         let missing = || Error::new(ErrorKind::NotPermitted, "the metadata are not open for changes");
-        let contents = self.stores.first_mut().ok_or_else(missing)?.load(disk_count)?;
+        let contents = self.stores.first_mut().ok_or_else(missing)?.load(stripe_count)?;
         let mut store = Store::replacing(disk, number)?;
         store.apply(&Batch::everything(&contents), self.generation, true)?;
         self.stores.push(store);
         Ok(())
+    }
+
+    /// Ends the use of a disk that leaves the group.
+    pub fn remove(&mut self, number: usize) {
+        self.stores.retain(|store| store.number != number);
     }
 
     /// Takes a disk that failed out of a group with copies; returns the error if the group needs the disk.

@@ -9,6 +9,7 @@
 //!   commit without these changes would be a false promise (`Volume::metadata_lost`).
 
 use super::checkpoints::{self, CheckpointRequests};
+use super::rebalance::{self, PlacementChanges};
 use super::{Volume, now};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::file::FileData;
@@ -55,7 +56,12 @@ impl Background {
         let populate = spawn("populate", Box::new(move || cache.populate(|| populate_stop.load(Ordering::Acquire))))?;
         let mut threads = vec![maintenance, populate];
         threads.extend(checkpoints::start(volume)?);
-        let is_degraded = volume.group.accessible_disks().len() < volume.disks().len();
+        if volume.options.rebalances {
+            let (weak, rebalance_stop) = (Arc::downgrade(volume), stop.clone());
+            let control = volume.rebalance.clone();
+            threads.push(spawn("rebalance", Box::new(move || rebalance::serve(&weak, &control, &rebalance_stop)))?);
+        }
+        let is_degraded = volume.group_status().is_degraded();
         if is_degraded && volume.options.online_returned_disks {
             let weak = Arc::downgrade(volume);
             let online = move || weak.upgrade().into_iter().for_each(|volume| volume.online_returned_disks());
@@ -212,16 +218,23 @@ impl Volume {
 
     fn commit_changes(&self, stores: &mut crate::meta::Stores) -> Result<()> {
         let times_dirty = std::mem::take(&mut *self.times_dirty.lock());
+        let changes = self.rebalance.take_changes();
         let batch = {
             let mut namespace = self.namespace.write();
             times_dirty.into_iter().for_each(|ino| namespace.mark_times_dirty(ino));
-            namespace.has_changes().then(|| namespace.take_batch())
+            (namespace.has_changes() || changes.is_some()).then(|| namespace.take_batch())
         };
+        let batch = batch.map(|batch| crate::meta::Batch {
+            placements: changes.as_ref().map(PlacementChanges::placements).unwrap_or_default(),
+            group: changes.as_ref().map(PlacementChanges::group).unwrap_or_default(),
+            ..batch
+        });
         if let Some(batch) = batch {
             let sequence = batch.sequence;
             self.free_space.prepare_commit();
             if let Err(error) = self.with_reserve(|| stores.apply(&batch)) {
                 self.namespace.write().restore_batch(batch);
+                self.rebalance.restore_changes(changes);
                 return Err(error);
             }
             self.committed.fetch_max(sequence.0, Ordering::AcqRel);
@@ -239,8 +252,9 @@ impl Volume {
             for extent in file.units().map(|units| units.extents()).unwrap_or_default() {
                 self.cache.forget(&extent.stored.cached, RegionIndex(0)..RegionIndex::MAX);
             }
-            if let Err(error) = file.remove() {
-                log::warn!("{error}; the next restart removes the file");
+            match file.remove() {
+                Ok(()) => self.group.placement().forget(file.ino, &file.layout.disks),
+                Err(error) => log::warn!("{error}; the next restart removes the file"),
             }
         }
     }

@@ -15,9 +15,10 @@
 use super::reserve_file::ReserveFile;
 use crate::disk::{Disk, Space};
 use crate::error::{Context, Error, ErrorKind, Result};
+use crate::group::Growing;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// With this much more space than a request needs, in bytes, a recent measurement suffices.
@@ -77,7 +78,7 @@ pub struct DiskSpace {
 
 #[derive(Debug)]
 pub struct FreeSpace {
-    disks: Box<[MeasuredDisk]>,
+    disks: Growing<Arc<MeasuredDisk>>,
     /// Size of the reserve of each disk in bytes.
     reserve: u64,
     /// Free bytes beyond the reserve on the fullest disk, measured `measured_ms` after `started`, minus the bytes of the
@@ -91,9 +92,15 @@ pub struct FreeSpace {
 struct MeasuredDisk {
     disk: Arc<dyn Disk>,
     reserve_file: ReserveFile,
+    /// The disk left the group.
+    has_left: AtomicBool,
 }
 
 impl MeasuredDisk {
+    fn new(disk: &Arc<dyn Disk>, reserve_file: ReserveFile) -> Arc<Self> {
+        Arc::new(Self { disk: disk.clone(), reserve_file, has_left: AtomicBool::new(false) })
+    }
+
     /// Returns the disk's space as the filesystem reports it, and the bytes that are free including the reserve file.
     fn measure(&self) -> Result<(Space, u64)> {
         let path = self.disk.path().display();
@@ -105,21 +112,29 @@ impl MeasuredDisk {
 impl FreeSpace {
     /// Manages the space of `disks`, each with a reserve of `reserve` bytes.
     pub fn new(disks: &[Arc<dyn Disk>], reserve: u64) -> Self {
-        let measured =
-            |disk: &Arc<dyn Disk>| MeasuredDisk { disk: disk.clone(), reserve_file: ReserveFile::open(disk, reserve) };
-        Self::on(disks.iter().map(measured).collect(), reserve)
+        Self::on(disks.iter().map(|disk| MeasuredDisk::new(disk, ReserveFile::open(disk, reserve))).collect(), reserve)
     }
 
     /// Reports the space of disks that do not change.
     pub fn read_only(disks: &[Arc<dyn Disk>]) -> Self {
-        let measured =
-            |disk: &Arc<dyn Disk>| MeasuredDisk { disk: disk.clone(), reserve_file: ReserveFile::absent(disk) };
-        Self::on(disks.iter().map(measured).collect(), 0)
+        Self::on(disks.iter().map(|disk| MeasuredDisk::new(disk, ReserveFile::absent(disk))).collect(), 0)
     }
 
-    fn on(disks: Box<[MeasuredDisk]>, reserve: u64) -> Self {
+    fn on(disks: Vec<Arc<MeasuredDisk>>, reserve: u64) -> Self {
         let (available, measured_ms) = (AtomicU64::new(0), AtomicU64::new(NEVER));
-        Self { disks, reserve, available, measured_ms, started: Instant::now() }
+        Self { disks: Growing::new(disks), reserve, available, measured_ms, started: Instant::now() }
+    }
+
+    /// Manages another disk.
+    pub fn add(&self, disk: &Arc<dyn Disk>) {
+        self.disks.push(MeasuredDisk::new(disk, ReserveFile::open(disk, self.reserve)));
+    }
+
+    /// Ends the use of a disk, and removes its reserve file.
+    pub fn remove(&self, number: usize) {
+        let disk = &self.disks.all()[number];
+        disk.has_left.store(true, Ordering::Release);
+        ReserveFile::open(&disk.disk, 0);
     }
 
     /// Returns an error of kind `NoSpace` if some disk has too little free space for a request of this priority. Shortens
@@ -145,7 +160,8 @@ impl FreeSpace {
     }
 
     fn accessible(&self) -> impl Iterator<Item = &MeasuredDisk> {
-        self.disks.iter().filter(|disk| disk.disk.is_accessible())
+        let disks = self.disks.all().iter().map(AsRef::as_ref);
+        disks.filter(|disk: &&MeasuredDisk| disk.disk.is_accessible() && !disk.has_left.load(Ordering::Acquire))
     }
 
     /// Measures and remembers the space of all accessible disks. Returns each disk with its space, and its free bytes
@@ -226,7 +242,7 @@ impl FreeSpace {
 
     /// Opens the reserve file of a disk that returned.
     pub fn reopen(&self, disk: usize) {
-        self.disks[disk].reserve_file.reopen();
+        self.disks.all()[disk].reserve_file.reopen();
     }
 
     /// Returns the sums over all disks. `free` includes the reserves, `available` excludes them.
@@ -244,12 +260,13 @@ impl FreeSpace {
 
     /// Returns the space of each disk; zeros for a disk that cannot be measured.
     pub fn by_disk(&self) -> Vec<DiskSpace> {
-        let of_disk = |disk: &MeasuredDisk| {
-            let (space, free) = disk.measure().unwrap_or_default();
+        let of_disk = |disk: &Arc<MeasuredDisk>| {
+            let has_left = disk.has_left.load(Ordering::Acquire);
+            let (space, free) = if has_left { Default::default() } else { disk.measure().unwrap_or_default() };
             let (path, reserve) = (disk.disk.path().to_owned(), self.reserve);
             let (available, reserve_free) = (free.saturating_sub(reserve), free.min(reserve));
             DiskSpace { path, total: space.total, available, reserve, reserve_free }
         };
-        self.disks.iter().map(of_disk).collect()
+        self.disks.all().iter().map(of_disk).collect()
     }
 }

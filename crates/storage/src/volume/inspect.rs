@@ -7,6 +7,7 @@ use super::free_space::FreeSpace;
 use super::{Ino, Volume, VolumeOptions};
 use crate::disk::{Disk, OverlayDisk, Space, Stream};
 use crate::error::{Context, Result};
+use crate::group::rebalance::FileKey;
 use crate::group::{Group, Superblock};
 use crate::meta::{Kind, Stores, generation_of};
 use crate::page_set::PageSet;
@@ -75,7 +76,7 @@ impl ReadOnlyVolume {
     fn open_group(disks: Vec<OverlayDisk>, options: VolumeOptions, is_strict: bool) -> Result<Self> {
         let disks = disks.into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
         let group = Group::open_existing(disks, is_strict.then(|| options.of_group()).as_ref())?;
-        let (stores, contents) = Stores::read_only(group.disks())?;
+        let (stores, contents) = Stores::read_only(group.disks(), group.stripes().len())?;
         let free_space = FreeSpace::read_only(group.disks());
         let options = VolumeOptions { prefetch_threads: 0, ..options };
         Ok(Self(Volume::assemble(group, stores, contents, free_space, options)?))
@@ -134,7 +135,7 @@ impl Volume {
     /// Returns what each disk of the group contains.
     pub fn disk_states(&self) -> Vec<DiskState> {
         let generation = self.stores.lock().generation();
-        self.disks().iter().map(|disk| disk_state(disk, Ok(Some(generation)))).collect()
+        self.group.accessible_disks().iter().map(|disk| disk_state(disk, Ok(Some(generation)))).collect()
     }
 
     /// Returns the inode numbers of all files, ascending.
@@ -146,17 +147,31 @@ impl Volume {
         files
     }
 
-    /// Returns the disks that a file is striped over, in the order of its stripe layout.
+    /// Returns the disks that store a file, in the order of its stripes.
     pub fn file_disks(&self, ino: Ino) -> Result<Vec<&Path>> {
         let file = self.file(ino)?;
-        Ok(file.layout.disks.iter().map(|disk| self.disks()[*disk as usize].path()).collect())
+        let mut disks: Vec<&Path> = Vec::new();
+        for stripe in &file.layout.disks {
+            let runs = self.group.placement().runs(FileKey { ino, stripe: *stripe, stream: Stream::Data });
+            for path in
+                runs.containers().into_iter().map(|container| self.group.placement().container(container).path())
+            {
+                if !disks.contains(&path) {
+                    disks.push(path);
+                }
+            }
+        }
+        Ok(disks)
     }
 
     /// Returns the disk with an allocation unit of a file.
     pub fn au_disk(&self, ino: Ino, au: AuIndex) -> Result<&Path> {
         let file = self.file_with_au(ino, au)?;
-        let index = file.layout.disk_index(file.layout.au_range(au).start);
-        Ok(self.disks()[file.layout.disks[index] as usize].path())
+        let range = file.layout.au_range(au);
+        let stripe = file.layout.disks[file.layout.disk_index(range.start)];
+        let runs = self.group.placement().runs(FileKey { ino, stripe, stream: Stream::Data });
+        let (_, container) = runs.pieces(range).next().expect("an allocation unit is not empty");
+        Ok(self.group.placement().container(container).path())
     }
 
     /// Returns where the compression unit of an allocation unit is stored; None if the allocation unit is raw.

@@ -17,12 +17,14 @@ mod background;
 mod backlog;
 mod checkpoints;
 mod content;
+mod disk_changes;
 mod free_space;
 mod inspect;
 mod names;
 mod options;
 mod pages;
 mod prefetcher;
+mod rebalance;
 mod recovery;
 mod redundancy;
 mod regions;
@@ -43,6 +45,7 @@ pub use inspect::{DiskState, ReadOnlyVolume, StreamUsage, UnitExtent, disk_state
 pub use names::{DirEntry, NewNode};
 pub use options::VolumeOptions;
 pub use pages::PageCheck;
+pub use rebalance::{RebalanceState, RebalanceStatus};
 pub use redundancy::{GroupDisk, GroupStatus};
 pub use regions::RegionGuard;
 pub use rename::RenameMode;
@@ -66,6 +69,7 @@ use checkpoints::CheckpointRequests;
 use free_space::FreeSpace;
 use parking_lot::{Mutex, RwLock};
 use prefetcher::Prefetcher;
+use rebalance::Rebalance;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use sync::PostCommitAction;
@@ -100,6 +104,7 @@ pub struct Volume {
     times_dirty: Mutex<Vec<Ino>>,
     /// Files whose redo logs need a checkpoint.
     checkpoint_requests: Arc<CheckpointRequests>,
+    rebalance: Arc<Rebalance>,
     /// Valid facts about files that the last clean stop saved.
     saved_facts: Mutex<Option<SavedFacts>>,
     options: VolumeOptions,
@@ -111,6 +116,7 @@ impl Volume {
     /// Opens the disk group on `disks`, forms it first if all disks are blank, and recovers from an earlier crash.
     pub fn open(disks: Vec<Arc<dyn Disk>>, options: VolumeOptions) -> Result<Arc<Self>> {
         let volume = Arc::new(Self::recover(disks, options)?);
+        volume.join_configured_disks()?;
         *volume.background.lock() = Some(Background::start(&volume)?);
         Ok(volume)
     }
@@ -131,6 +137,7 @@ impl Volume {
             mirror.stop_resyncs();
         }
         self.stop_scrub();
+        self.rebalance.stop();
         if let Some(background) = self.background.lock().take() {
             background.stop();
         }
@@ -155,9 +162,10 @@ impl Volume {
         Ok(SpaceTotals { total, free, available, files, files_free })
     }
 
-    /// Returns the space of each disk.
+    /// Returns the space of each disk, in the order of their numbers.
     pub fn disk_spaces(&self) -> Vec<DiskSpace> {
-        self.free_space.by_disk()
+        let spaces = self.free_space.by_disk().into_iter().enumerate();
+        spaces.filter(|(number, _)| !self.group.is_dropped(*number)).map(|(_, space)| space).collect()
     }
 
     pub fn inode_count(&self) -> usize {

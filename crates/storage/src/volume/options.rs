@@ -25,6 +25,10 @@ pub struct VolumeOptions {
     pub online_returned_disks: bool,
     /// How long a region's write intent stays after the last write to the region.
     pub intent_idle: Duration,
+    /// Runs rebalances in the background. Without it they run in [`super::Volume::rebalance`] only.
+    pub rebalances: bool,
+    /// Power of rebalances, until [`super::Volume::set_rebalance_power`] sets another one: 0 (none) to 11.
+    pub rebalance_power: u32,
     /// Size of the reserve of each disk in bytes: free space that only overwrites of pages in compression units, and
     /// requests of a higher [`super::SpacePriority`] than normal, may use.
     pub reserve_bytes: u64,
@@ -63,6 +67,8 @@ impl Default for VolumeOptions {
             force_degraded: false,
             online_returned_disks: true,
             intent_idle: Duration::from_secs(30),
+            rebalances: true,
+            rebalance_power: 4,
             reserve_bytes: 0,
             cache_bytes: 64 << 20,
             prefetch_threads: 8,

@@ -2,6 +2,7 @@
 
 use super::free_space::FreeSpace;
 use super::prefetcher::Prefetcher;
+use super::rebalance::Rebalance;
 use super::saved_facts::FoundFacts;
 use super::{Namespace, Volume, VolumeOptions, now};
 use crate::cache::Cache;
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 
 impl Volume {
     pub(super) fn recover(disks: Vec<Arc<dyn Disk>>, options: VolumeOptions) -> Result<Self> {
-        let (mut group, is_new) = Group::open(disks, &options.of_group())?;
+        let (group, is_new) = Group::open(disks, &options.of_group())?;
         let initial = || Batch::initial(root_directory(&options));
         match group.mirror() {
             Some(mirror) => {
@@ -32,7 +33,7 @@ impl Volume {
                 let sync = |disk: &Arc<dyn Disk>| {
                     disk.sync_everything().context(|| format!("could not sync cell disk {}", disk.path().display()))
                 };
-                on_each(group.disks(), sync).into_iter().collect::<Result<()>>()?;
+                on_each(&group.accessible_disks(), sync).into_iter().collect::<Result<()>>()?;
             }
         }
         let free_space = FreeSpace::new(group.disks(), options.reserve_bytes);
@@ -41,6 +42,7 @@ impl Volume {
         let (stores, contents) = Stores::open(&group, is_new, initial)?;
         group.mark_ready()?;
         let volume = Self::assemble(group, stores, contents, free_space, options)?;
+        volume.restore_rebalance();
         *volume.saved_facts.lock() = facts.and_then(|facts| facts.compare(&volume.namespace.read()));
         remove_orphans(&volume.group, &volume.namespace.read())?;
         volume.recover_units()?;
@@ -64,6 +66,7 @@ impl Volume {
             format!("could not map {} bytes for the cell's page cache; reduce cache_size", options.cache_bytes)
         })?);
         let extents = std::mem::take(&mut contents.extents);
+        let rebalance = Rebalance::restore(&group, &contents, options.rebalance_power)?;
         let namespace = Namespace::new(contents, open_file)?;
         for (AuKey { ino, au }, extent) in &extents {
             let file = namespace.node(*ino).ok().and_then(|node| node.file.as_ref()).filter(|file| {
@@ -94,6 +97,7 @@ impl Volume {
             post_commit_actions: Mutex::default(),
             times_dirty: Mutex::default(),
             checkpoint_requests: Arc::default(),
+            rebalance,
             saved_facts: Mutex::default(),
             options,
             background: Mutex::new(None),

@@ -47,6 +47,8 @@ pub struct GroupDisk {
     pub mode: DiskMode,
     /// Since when the disk is not online, in nanoseconds since 1970.
     pub offline_since: Option<i64>,
+    /// The disk is being emptied, and then leaves the group.
+    pub is_dropping: bool,
 }
 
 impl GroupStatus {
@@ -66,7 +68,9 @@ impl Volume {
             failure_group: mirror.map(|mirror| mirror.failure_group(number).to_owned()),
             mode: mirror.map_or(DiskMode::Online, |mirror| mirror.member(number).mode()),
             offline_since: membership.as_ref().and_then(|membership| membership.offline_since[number]),
+            is_dropping: self.group.is_dropping(number),
         };
+        let is_member = |(number, _): &(usize, &Arc<dyn Disk>)| !self.group.is_dropped(*number);
         let count = |counter: fn(&crate::group::mirror::Events) -> &std::sync::atomic::AtomicU64| {
             mirror.map_or(0, |mirror| counter(&mirror.events).load(Ordering::Relaxed))
         };
@@ -74,7 +78,7 @@ impl Volume {
             id: self.group.id().to_string(),
             redundancy: self.group.redundancy(),
             au_bytes: self.options.au_size.bytes(),
-            disks: self.disks().iter().enumerate().map(disk).collect(),
+            disks: self.disks().iter().enumerate().filter(is_member).map(disk).collect(),
             intents: mirror.map_or(0, |mirror| mirror.intent_count() as u64),
             reads_from_other_copy: count(|events| &events.reads_from_other_copy),
             reads_past_cap: count(|events| &events.reads_past_cap),
@@ -86,9 +90,10 @@ impl Volume {
 
     /// Returns the number of the group's disk at a path.
     pub fn disk_number(&self, path: &Path) -> Result<usize> {
-        let found = self.disks().iter().position(|disk| disk.path() == path);
+        let members = self.disks().iter().enumerate().filter(|(number, _)| !self.group.is_dropped(*number));
+        let found = members.clone().find(|(_, disk)| disk.path() == path).map(|(number, _)| number);
         found.ok_or_else(|| {
-            let paths: Vec<String> = self.disks().iter().map(|disk| disk.path().display().to_string()).collect();
+            let paths: Vec<String> = members.map(|(_, disk)| disk.path().display().to_string()).collect();
             let message = format!("{} is not a disk of the group; its disks are {}", path.display(), paths.join(", "));
             Error::new(ErrorKind::NotFound, message)
         })
@@ -126,7 +131,7 @@ impl Volume {
         let disk = &self.disks()[number];
         let finish = || {
             disk.remove_named(SAVED_FACTS).context(|| format!("could not use cell disk {}", path.display()))?;
-            self.stores.lock().add(number, disk, self.disks().len())
+            self.stores.lock().add(number, disk, self.group.stripes().len())
         };
         let copied = mirror.bring_online(number, engine, finish)?;
         self.free_space.reopen(number);

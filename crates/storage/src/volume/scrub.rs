@@ -346,12 +346,13 @@ impl Run<'_> {
     fn metadata(&self) {
         let disks = self.volume.disks();
         let place = |disk: usize| format!("metadata of cell disk {}", disks[disk].path().display());
-        let copies = self.volume.stores.lock().verify(disks.len());
+        let stripe_count = self.volume.group.stripes().len();
+        let copies = self.volume.stores.lock().verify(stripe_count);
         let good: Vec<_> = copies.iter().filter_map(|(disk, copy)| Some((*disk, copy.as_ref().ok()?))).collect();
         for (disk, error) in copies.iter().filter_map(|(disk, copy)| Some((*disk, copy.as_ref().err()?))) {
             let repaired = match good.is_empty() {
                 true => Err(error.clone()),
-                false => self.volume.stores.lock().replace(disk, &disks[disk], disks.len()),
+                false => self.volume.stores.lock().replace(disk, &disks[disk], stripe_count),
             };
             match repaired {
                 Ok(()) => {

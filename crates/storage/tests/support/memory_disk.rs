@@ -216,7 +216,9 @@ impl MemoryDisks {
         let state = self.state.lock();
         let Files { mut existing, removed } = state.frozen.clone().unwrap_or_else(|| state.files.clone());
         if crash == Crash::Power {
-            existing.extend(removed.into_iter().filter(|_| random.below(2) == 0));
+            for (key, content) in removed.into_iter().filter(|_| random.below(2) == 0) {
+                existing.entry(key).or_insert(content);
+            }
         }
         let left = existing.into_iter().filter_map(|(key, content)| Some((key, content.after_crash(crash, random)?)));
         let files = Files { existing: left.collect(), removed: BTreeMap::new() };
@@ -358,7 +360,10 @@ impl Disk for MemoryDisk {
         let mut state = self.state.lock();
         state.check_power()?;
         for stream in Stream::ALL {
-            if let Some(content) = state.files.existing.get_mut(&self.key(ino, stream)) {
+            let key = self.key(ino, stream);
+            // The sync of the directory makes removals durable, too.
+            state.files.removed.remove(&key);
+            if let Some(content) = state.files.existing.get_mut(&key) {
                 content.has_durable_name = true;
             }
         }

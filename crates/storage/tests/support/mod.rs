@@ -110,3 +110,25 @@ impl Random {
         bytes
     }
 }
+
+/// Unpacks the files of a fixture into a folder.
+pub fn unpack(packed: &[u8], folder: &Path) {
+    let bytes = lz4_flex::decompress_size_prepended(packed).unwrap();
+    let mut rest = &bytes[..];
+    let mut next = || {
+        let (length, after) = rest.split_first_chunk().unwrap();
+        let (part, after) = after.split_at(u32::from_le_bytes(*length) as usize);
+        rest = after;
+        (part, rest.is_empty())
+    };
+    loop {
+        let (name, _) = next();
+        let (content, is_last) = next();
+        let path = folder.join(std::str::from_utf8(name).unwrap());
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+        if is_last {
+            break;
+        }
+    }
+}

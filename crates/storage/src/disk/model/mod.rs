@@ -91,6 +91,9 @@ impl Disk for ModelDisk {
     fn lock(&self) -> io::Result<bool> {
         self.disk.lock()
     }
+    fn unlock(&self) {
+        self.disk.unlock();
+    }
     fn is_blank(&self) -> io::Result<bool> {
         self.disk.is_blank()
     }

@@ -225,4 +225,7 @@ impl Disk for AbsentDisk {
     fn sync_everything(&self) -> io::Result<()> {
         absent()
     }
+    fn is_accessible(&self) -> bool {
+        false
+    }
 }

@@ -225,6 +225,11 @@ impl Mirror {
         &self.members[disk]
     }
 
+    /// Returns the disks of a copy set.
+    pub fn set(&self, set: u16) -> &[u16] {
+        &self.sets[usize::from(set)]
+    }
+
     pub fn failure_group(&self, disk: usize) -> &str {
         &self.failure_groups[disk]
     }

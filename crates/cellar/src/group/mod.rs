@@ -1,5 +1,7 @@
 //! `cellar group`: the disk group of a running cell.
 
+mod config_file;
+
 use crate::CONFIG_EXIT;
 use cellar_cell::cell_request::RequestError;
 use cellar_cell::config::Config;
@@ -16,7 +18,7 @@ const DAMAGE_EXIT: u8 = 3;
 const WAIT_INTERVAL: Duration = Duration::from_millis(200);
 const SHOWN_EVERY: usize = 25;
 
-/// Show the disk group of a running cell, bring a disk online, take a disk offline, or scrub the group
+/// Show, change and scrub the disk group of a running cell
 ///
 /// Connects to the daemon's socket. Run the command as the cluster's user or as the user that started the cell.
 ///
@@ -37,6 +39,14 @@ enum GroupCommand {
     Online(DiskTarget),
     /// Take a disk offline: the group does not use the disk until it is brought online or the cell starts again
     Offline(DiskTarget),
+    /// Add an empty directory or a blank device to the group, and to the configuration file; a rebalance begins
+    Add(DiskTarget),
+    /// Drop a disk: a rebalance moves its data to the other disks, then the disk leaves the group
+    Drop(DiskTarget),
+    /// Cancel the drop of a disk that has not left the group yet
+    Undrop(DiskTarget),
+    /// Begin a rebalance, or set the power of rebalances
+    Rebalance(RebalanceTarget),
     /// Read all copies of everything in the background, repair damaged copies, and list what cannot be repaired
     Scrub(ScrubTarget),
 }
@@ -74,15 +84,36 @@ struct DiskTarget {
     target: Target,
 }
 
+#[derive(clap::Args)]
+struct RebalanceTarget {
+    /// How fast rebalances copy, from 0 (not at all) to 11 (as fast as the disks); begins no rebalance
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=11))]
+    power: Option<u32>,
+    #[command(flatten)]
+    target: Target,
+}
+
 pub fn run(arguments: &GroupArguments) -> ExitCode {
-    let on_disk = |action, disk: &DiskTarget| GroupRequest { action, disk: disk.disk.display().to_string(), rate: 0 };
-    let on_group = |action, rate| GroupRequest { action, disk: String::new(), rate };
+    let of_disk = |action, disk: &DiskTarget| GroupRequest::on_disk(action, disk.disk.display().to_string());
+    let of_group = GroupRequest::on_group;
     let (wanted, target, waits) = match &arguments.command {
-        GroupCommand::Status(target) => (on_group(GroupAction::Status, 0), target, false),
-        GroupCommand::Online(disk) => (on_disk(GroupAction::Online, disk), &disk.target, false),
-        GroupCommand::Offline(disk) => (on_disk(GroupAction::Offline, disk), &disk.target, false),
-        GroupCommand::Scrub(scrub) if scrub.stop => (on_group(GroupAction::StopScrub, 0), &scrub.target, false),
-        GroupCommand::Scrub(scrub) => (on_group(GroupAction::Scrub, scrub.rate << 20), &scrub.target, scrub.wait),
+        GroupCommand::Status(target) => (of_group(GroupAction::Status), target, false),
+        GroupCommand::Online(disk) => (of_disk(GroupAction::Online, disk), &disk.target, false),
+        GroupCommand::Offline(disk) => (of_disk(GroupAction::Offline, disk), &disk.target, false),
+        GroupCommand::Add(disk) => (of_disk(GroupAction::Add, disk), &disk.target, false),
+        GroupCommand::Drop(disk) => (of_disk(GroupAction::Drop, disk), &disk.target, false),
+        GroupCommand::Undrop(disk) => (of_disk(GroupAction::Undrop, disk), &disk.target, false),
+        GroupCommand::Rebalance(RebalanceTarget { power: Some(power), target }) => {
+            (GroupRequest { power: *power, ..of_group(GroupAction::Power) }, target, false)
+        }
+        GroupCommand::Rebalance(RebalanceTarget { power: None, target }) => {
+            (of_group(GroupAction::Rebalance), target, false)
+        }
+        GroupCommand::Scrub(scrub) if scrub.stop => (of_group(GroupAction::StopScrub), &scrub.target, false),
+        GroupCommand::Scrub(scrub) => {
+            let wanted = GroupRequest { rate: scrub.rate << 20, ..of_group(GroupAction::Scrub) };
+            (wanted, &scrub.target, scrub.wait)
+        }
     };
     let config = match Config::read(&target.config) {
         Ok(config) => config,
@@ -91,8 +122,12 @@ pub fn run(arguments: &GroupArguments) -> ExitCode {
             return CONFIG_EXIT.into();
         }
     };
-    let answer = request(&config.socket, &wanted).and_then(|report| match waits {
-        true => wait_for_scrub(&config.socket, report),
+    let answer = match wanted.action {
+        GroupAction::Add => add(&target.config, &config, &wanted),
+        _ => request(&config.socket, &wanted).map_err(|error| error.to_string()),
+    };
+    let answer = answer.and_then(|report| match waits {
+        true => wait_for_scrub(&config.socket, report).map_err(|error| error.to_string()),
         false => Ok(report),
     });
     match answer {
@@ -113,7 +148,7 @@ pub fn run(arguments: &GroupArguments) -> ExitCode {
 
 /// Asks for the state of the group until the scrub has ended; shows the progress.
 fn wait_for_scrub(socket: &Path, mut report: Value) -> Result<Value, RequestError> {
-    let status = GroupRequest { action: GroupAction::Status, disk: String::new(), rate: 0 };
+    let status = GroupRequest::on_group(GroupAction::Status);
     for asked in 1.. {
         if report["scrub"]["state"] != "RUNNING" {
             break;
@@ -141,6 +176,64 @@ fn scrub_line(scrub: &Value) -> String {
     )
 }
 
+fn rebalance_line(rebalance: &Value) -> String {
+    let number = |name: &str| rebalance[name].as_u64().unwrap_or(0);
+    format!(
+        "rebalance   {}, power {}, {} of {} allocation units moved{}{}",
+        rebalance["state"].as_str().unwrap_or_default(),
+        number("power"),
+        number("sofar"),
+        number("est_work"),
+        match rebalance["est_minutes"].as_u64() {
+            Some(minutes) if rebalance["state"] == "RUN" => {
+                format!(", {} per minute, {minutes} minutes left", number("est_rate"))
+            }
+            _ => String::new(),
+        },
+        rebalance["error_code"].as_str().map(|error| format!(": {error}")).unwrap_or_default()
+    )
+}
+
+/// Adds a disk to the configuration file, then to the group. A cell that is killed in between adds the disk when it starts.
+fn add(file: &Path, config: &Config, request: &GroupRequest) -> Result<Value, String> {
+    let is_absolute = Path::new(&request.disk).is_absolute();
+    if !is_absolute {
+        return Err(format!("{} is not absolute; name the disk by its full path", request.disk));
+    }
+    let before =
+        std::fs::read_to_string(file).map_err(|error| format!("could not read {}: {error}", file.display()))?;
+    let is_listed = config.disk_group.disks.iter().any(|disk| disk == Path::new(&request.disk));
+    let after = if is_listed { None } else { config_file::with_disk(&before, &request.disk) };
+    let written = after.as_ref().map(|after| config_file::replace(file, after));
+    match cellar_cell::group::request(&config.socket, request) {
+        Ok(report) => {
+            if !is_listed && !matches!(written, Some(Ok(()))) {
+                let reason = match written {
+                    Some(Err(error)) => error.to_string(),
+                    _ => "the list of disks could not be extended automatically".into(),
+                };
+                eprintln!(
+                    "cellar group: warning: {} was not changed: {reason}; add \"{}\" to disk_group.disks before the next start",
+                    file.display(),
+                    request.disk
+                );
+            }
+            Ok(report)
+        }
+        Err(error) => {
+            // A cell that did not answer has perhaps added the disk: then a start without the disk would fail.
+            let has_not_joined = !matches!(error, RequestError::NoAnswer { .. });
+            if has_not_joined
+                && let Some(Ok(())) = written
+                && let Err(error) = config_file::replace(file, &before)
+            {
+                eprintln!("cellar group: warning: could not restore {}: {error}", file.display());
+            }
+            Err(error.to_string())
+        }
+    }
+}
+
 fn as_text(report: &Value) -> String {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let get = |name: &str| text(&report[name]);
@@ -163,6 +256,7 @@ fn as_text(report: &Value) -> String {
             lines.push(format!("damaged     {path} {place}: {problem}"));
         }
     }
+    lines.push(rebalance_line(&report["rebalance"]));
     for disk in report["disks"].as_array().into_iter().flatten() {
         let of_disk = |name: &str| text(&disk[name]);
         let failure_group = match &disk["failgroup"] {
@@ -173,7 +267,10 @@ fn as_text(report: &Value) -> String {
             "disk {}      {}: {}{failure_group}, {} of {} MB free, {} reads, {} writes, {} errors",
             of_disk("disk_number"),
             of_disk("path"),
-            of_disk("mode_status"),
+            match of_disk("state").as_str() {
+                "NORMAL" => of_disk("mode_status"),
+                state => format!("{}, {state}", of_disk("mode_status")),
+            },
             of_disk("free_mb"),
             of_disk("total_mb"),
             of_disk("reads"),

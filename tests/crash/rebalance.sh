@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# A cluster on a cell whose disks change under pgbench: a second disk joins, then the first one is dropped. The cell and the
+# cluster are killed during both rebalances, which the next start continues.
+#
+#   rebalance.sh
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/../../scripts/lib.sh"
+
+work_begin rebalance
+first=$WORK/first second=$WORK/second data=$WORK/cell1/pgdata
+
+group() { "$CELLAR_BIN" group "$@" --config "$WORK/cell1.toml"; }
+state_of() { group status --json | grep -A20 '"rebalance": {' | grep '"state"' | head -n 1 | cut -d'"' -f4; }
+is_done() { [ "$(state_of)" = DONE ] && echo t; }
+moved() { group status --json | grep -A20 '"rebalance": {' | grep '"sofar"' | head -n 1 | grep -o '[0-9]*'; }
+is_moving() { [ "$(moved)" -gt 0 ] && echo t; }
+has_left() { group status --json | grep -q "\"path\": \"$1\"" || echo t; }
+used_mib() { du -sm "$1/data" | cut -f1; }
+
+bench() { "$PG_BIN/pgbench" -n -h "$WORK/run" -p "$(cluster_port rebalance)" -U postgres "$@" postgres; }
+transactions() { sql rebalance postgres -c "SELECT count(*) FROM pgbench_history"; }
+balances() {
+    sql rebalance postgres -c "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) FROM pgbench_history)
+        AND (SELECT sum(bbalance) FROM pgbench_branches) = (SELECT sum(tbalance) FROM pgbench_tellers)
+        AND (SELECT sum(delta) FROM pgbench_history) = (SELECT sum(bbalance) FROM pgbench_branches)"
+}
+
+# kill_under_load WHAT: kills the cell and the cluster while the rebalance moves allocation units under pgbench, and starts both.
+kill_under_load() {
+    local load committed
+    committed=$(transactions)
+    bench -c 3 -T 60 >"$WORK/load.log" 2>&1 &
+    load=$!
+    check "$1: the rebalance moves allocation units" wait_for_true 30 is_moving
+    check "$1: the rebalance is not complete" test "$(state_of)" = RUN
+    cell_kill
+    cluster_kill rebalance
+    wait "$load" || true
+    cell_start cell1
+    cluster_start rebalance "$data"
+    check "$1: the balances are equal after kill -9" test "$(balances)" = t
+    check "$1: no committed transaction is missing" test "$(transactions)" -ge "$committed"
+    group rebalance --power 11 >/dev/null
+    bench -c 3 -t 200 >>"$WORK/pgbench.log" 2>&1
+}
+
+CELL_RESERVE=16MiB cell_configure cell1 64MiB "$first"
+sed -i 's/au_size = .*/au_size = "1MiB"/' "$WORK/cell1.toml"
+cell_start cell1
+cluster_create rebalance "$data" --data-checksums
+cluster_set "$data" "shared_buffers = 16MB" "max_wal_size = 64MB" "min_wal_size = 64MB" "checkpoint_timeout = 30s"
+cluster_start rebalance "$data"
+bench -i -q -s 4 >"$WORK/pgbench.log" 2>&1
+sql rebalance postgres -c "CREATE EXTENSION amcheck" >/dev/null
+
+group rebalance --power 1 >/dev/null
+check "a disk joins the running group" group add "$second"
+check "the configuration names the disk" grep -q "$second" "$WORK/cell1.toml"
+kill_under_load "a disk joins"
+check "the rebalance completes" wait_for_true 60 is_done
+one=$(used_mib "$first") two=$(used_mib "$second")
+check "the disks are used evenly ($one and $two MiB)" test "$(((one - two) * (one - two)))" -le "$(((one + two) * (one + two) / 400 + 16))"
+
+group rebalance --power 1 >/dev/null
+check "the first disk is being dropped" group drop "$first"
+kill_under_load "a disk is dropped"
+check "the disk leaves the group" wait_for_true 60 has_left "$first"
+check "the disk is empty" test -z "$(find "$first/data" -type f)"
+check "the balances are equal" test "$(balances)" = t
+check "amcheck finds no damage" sql rebalance postgres -c "SELECT bt_index_check(c.oid, true) FROM pg_class c JOIN pg_index i ON i.indexrelid = c.oid
+    JOIN pg_am a ON a.oid = c.relam WHERE a.amname = 'btree' AND c.relpersistence = 'p'"
+check "Postgres stops" cluster_stop rebalance
+check "pg_checksums finds no wrong checksum" as_pg "$PG_BIN/pg_checksums" --check -D "$data"
+check "the cell stops" cell_stop cell1
+sed -i "s|\"$first\", *||" "$WORK/cell1.toml"
+rm -r "$first"
+cell_start cell1
+cluster_start rebalance "$data"
+check "all data are on the second disk" test "$(balances)" = t
+check "Postgres stops again" cluster_stop rebalance
+check "the cell stops again" cell_stop cell1
+check "the cell has logged no panic" bash -c "! grep -q panicked '$WORK/cell1.log'"
+checks_end
