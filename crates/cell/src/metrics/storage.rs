@@ -77,6 +77,15 @@ impl StorageMetrics {
                 .with(&counts, |(labels, count)| (labels.clone(), Value::Integer(count.bytes))),
             Family::histogram("cellar_disk_operation_seconds", "Durations of operations on cell disks")
                 .with(&counts, |(labels, count)| (labels.clone(), Value::Histogram(latency(count)))),
+            Family::counter(
+                "cellar_disk_large_operations_total",
+                "Operations on cell disks that moved more than 128 KiB",
+            )
+            .with(&counts, |(labels, count)| (labels.clone(), Value::Integer(count.large.operations))),
+            Family::counter("cellar_disk_large_bytes_total", "Bytes of operations that moved more than 128 KiB")
+                .with(&counts, |(labels, count)| (labels.clone(), Value::Integer(count.large.bytes))),
+            Family::counter("cellar_disk_large_seconds_total", "Durations of operations that moved more than 128 KiB")
+                .with(&counts, |(labels, count)| (labels.clone(), Value::Real(count.large.nanoseconds as f64 / 1e9))),
             errors,
         ]
     }

@@ -35,6 +35,9 @@ impl DiskOperation {
     }
 }
 
+/// Reads and writes of more bytes are large, as Oracle's metrics of cells distinguish them.
+pub const SMALL_BYTES_MAX: usize = 128 << 10;
+
 /// The counters of one operation on one disk at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskIoCount {
@@ -43,6 +46,8 @@ pub struct DiskIoCount {
     pub bytes: u64,
     pub nanoseconds: u64,
     pub histogram: [u64; LATENCY_BUCKETS],
+    /// The operations among them that moved more than [`SMALL_BYTES_MAX`].
+    pub large: OperationCounts,
     /// Operations that failed because the disk was full.
     pub no_space_errors: u64,
     /// Operations that failed for another reason.
@@ -52,6 +57,7 @@ pub struct DiskIoCount {
 #[derive(Debug, Default)]
 struct Counters {
     done: OperationCounters,
+    large: OperationCounters,
     no_space_errors: AtomicU64,
     io_errors: AtomicU64,
 }
@@ -64,6 +70,8 @@ impl DiskIoStats {
     pub fn counts(&self) -> [DiskIoCount; DiskOperation::ALL.len()] {
         DiskOperation::ALL.map(|operation| {
             let counters = &self.0[operation as usize];
+            // Read before the counters of all operations, which are increased first: the large ones are never more.
+            let large = counters.large.read();
             let OperationCounts { operations, bytes, nanoseconds, histogram } = counters.done.read();
             DiskIoCount {
                 operation,
@@ -71,6 +79,7 @@ impl DiskIoStats {
                 bytes,
                 nanoseconds,
                 histogram,
+                large,
                 no_space_errors: counters.no_space_errors.load(Ordering::Relaxed),
                 io_errors: counters.io_errors.load(Ordering::Relaxed),
             }
@@ -98,7 +107,11 @@ impl DiskIoStats {
     /// Counts an operation that has ended, with the bytes that it moved.
     fn record(&self, operation: DiskOperation, took: Duration, result: Result<usize, &io::Error>) {
         let counters = &self.0[operation as usize];
-        counters.done.count(*result.as_ref().unwrap_or(&0), took);
+        let bytes = *result.as_ref().unwrap_or(&0);
+        counters.done.count(bytes, took);
+        if bytes > SMALL_BYTES_MAX {
+            counters.large.count(bytes, took);
+        }
         if let Err(error) = result {
             let errors = match error.kind() {
                 io::ErrorKind::StorageFull => &counters.no_space_errors,
@@ -297,6 +310,20 @@ mod tests {
             assert_eq!(count.histogram.iter().sum::<u64>(), 1, "{operation:?}");
             assert!(count.nanoseconds > 0, "{operation:?}");
         }
+    }
+
+    #[test]
+    fn large_operations_are_counted_separately_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = CountedDisk::new(Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap()));
+        let file = disk.open(7, Stream::Data, true).unwrap().unwrap();
+        for length in [SMALL_BYTES_MAX, SMALL_BYTES_MAX + 1, 1 << 20] {
+            file.write_at(&vec![1; length], 0).unwrap();
+        }
+        let count = counts_of(&disk, DiskOperation::Write);
+        assert_eq!((count.operations, count.large.operations), (3, 2));
+        assert_eq!(count.bytes - count.large.bytes, SMALL_BYTES_MAX as u64);
+        assert!(count.large.nanoseconds > 0 && count.large.nanoseconds <= count.nanoseconds);
     }
 
     #[test]
