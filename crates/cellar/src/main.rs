@@ -2,6 +2,8 @@
 
 mod awr;
 mod cell;
+mod cell_source;
+mod cellcli;
 mod disk;
 mod group;
 mod inspect;
@@ -32,6 +34,7 @@ struct Arguments {
 enum Command {
     Awr(awr::AwrArguments),
     Cell(cell::CellArguments),
+    Cellcli(cellcli::CellcliArguments),
     Disk(disk::DiskArguments),
     Group(group::GroupArguments),
     Inspect(inspect::InspectArguments),
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Awr(arguments) => awr::run(&arguments),
         Command::Cell(arguments) => cell::run(&arguments),
+        Command::Cellcli(arguments) => cellcli::run(&arguments),
         Command::Disk(arguments) => disk::run(&arguments),
         Command::Group(arguments) => group::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),

@@ -38,6 +38,17 @@ impl Timestamp {
         Some(Self((seconds - offset_seconds(offset)?) * MICROS_PER_SECOND + micros))
     }
 
+    /// Returns the time this many microseconds after 1970-01-01 00:00:00 UTC.
+    pub fn from_micros(micros: i64) -> Self {
+        Self(micros)
+    }
+
+    /// ISO 8601 with an offset, UTC, to the second: `2026-11-23T05:00:00+00:00`.
+    pub fn iso(self) -> String {
+        let (year, month, day) = civil_from_days(self.0.div_euclid(MICROS_PER_SECOND).div_euclid(SECONDS_PER_DAY));
+        format!("{year:04}-{month:02}-{day:02}T{}+00:00", self.clock())
+    }
+
     /// Microseconds from `earlier` to `self`; negative if `self` is earlier.
     pub fn since(self, earlier: Self) -> i64 {
         self.0 - earlier.0
@@ -120,6 +131,14 @@ mod tests {
         for text in ["", "now", "2026-13-01T00:00:00Z", "2026-01-01", "2026-01-01T00:00:00*"] {
             assert_eq!(Timestamp::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_time_stamp_in_iso_form_reads_back() {
+        let time = Timestamp::parse("2026-03-01T00:30:07.9+01:00").unwrap();
+        assert_eq!(time.iso(), "2026-02-28T23:30:07+00:00");
+        assert_eq!(time.since(Timestamp::parse(&time.iso()).unwrap()), 900_000);
+        assert_eq!(Timestamp::from_micros(-1).iso(), "1969-12-31T23:59:59+00:00");
     }
 
     #[test]

@@ -1,19 +1,9 @@
 //! The source of a cell's figures: its metrics, requested over its socket.
 
 use super::reading::{CellIoCounters, CellState, DiskState, Reading, ScanCounters};
-use cellar_cell::config::Config;
+use crate::cell_source::{Metrics, label};
 use cellar_cell::status::query_metrics;
-use serde_json::Value;
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
-
-/// Returns the socket that an argument of --cell names: a socket, or the configuration file of a cell.
-pub fn socket(path: &Path) -> Result<PathBuf, String> {
-    match std::fs::metadata(path) {
-        Ok(metadata) if metadata.file_type().is_socket() => Ok(path.to_owned()),
-        _ => Config::read(path).map(|config| config.socket).map_err(|error| error.to_string()),
-    }
-}
+use std::path::Path;
 
 /// Adds the figures of a cell. File I/O and Smart Scans are added only if `with_io`: the server reports them for its files
 /// alone, and the cell for all of its files.
@@ -27,31 +17,6 @@ pub fn read(socket: &Path, with_io: bool, reading: &mut Reading) -> Result<(), S
         reading.scans.extend(scans(&metrics, &cell));
     }
     Ok(())
-}
-
-/// A document of `/json/metrics`.
-struct Metrics<'a>(&'a Value);
-
-impl<'a> Metrics<'a> {
-    fn samples(&self, name: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
-        let families = self.0["metrics"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let family = families.iter().find(|family| family["name"] == name);
-        family.and_then(|family| family["samples"].as_array()).map(Vec::as_slice).unwrap_or_default().iter()
-    }
-
-    fn value(&self, name: &str) -> f64 {
-        self.samples(name).filter_map(|sample| sample["value"].as_f64()).sum()
-    }
-
-    /// The sum of the samples with a label.
-    fn labelled(&self, name: &str, label: &str, value: &str) -> f64 {
-        let matching = self.samples(name).filter(|sample| sample["labels"][label] == value);
-        matching.filter_map(|sample| sample["value"].as_f64()).sum()
-    }
-}
-
-fn label(sample: &Value, name: &str) -> String {
-    sample["labels"][name].as_str().unwrap_or_default().to_owned()
 }
 
 fn state(metrics: &Metrics<'_>, now: f64) -> CellState {

@@ -11,7 +11,7 @@ mod terminal;
 mod ui;
 mod view;
 
-use crate::CONFIG_EXIT;
+use crate::{CONFIG_EXIT, cell_source};
 use collector::{Collector, Targets};
 use history::History;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -57,7 +57,7 @@ pub struct TopArguments {
 }
 
 /// Parses an interval into milliseconds.
-fn interval(text: &str) -> Result<u64, String> {
+pub fn interval(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let factor = match unit {
@@ -74,7 +74,7 @@ fn interval(text: &str) -> Result<u64, String> {
 }
 
 pub fn run(arguments: &TopArguments) -> ExitCode {
-    let cells: Result<Vec<PathBuf>, String> = arguments.cell.iter().map(|path| cells::socket(path)).collect();
+    let cells: Result<Vec<PathBuf>, String> = arguments.cell.iter().map(|path| cell_source::socket(path)).collect();
     let cells = match cells {
         Ok(cells) => cells,
         Err(error) => {

@@ -1,0 +1,42 @@
+//! Requests to the cell.
+
+use super::error::Error;
+use cellar_cell::cell_request::RequestError;
+use cellar_cell::{group, status};
+use cellar_format::wire::{CellStatus, GroupAction, GroupRequest};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub struct Connection {
+    pub socket: PathBuf,
+    /// Time between the two readings that rates are computed from.
+    pub interval: Duration,
+}
+
+impl Connection {
+    pub fn status(&self) -> Result<CellStatus, Error> {
+        status::query(&self.socket).map_err(error)
+    }
+
+    /// Returns the metrics, in the JSON form of the HTTP endpoint.
+    pub fn metrics(&self) -> Result<Value, Error> {
+        status::query_metrics(&self.socket).map_err(error)
+    }
+
+    pub fn group(&self) -> Result<Value, Error> {
+        self.group_request(GroupAction::Status, "", 0)
+    }
+
+    /// Sends a request for the disk group, and returns the state of the group after it.
+    pub fn group_request(&self, action: GroupAction, disk: &str, rate: u64) -> Result<Value, Error> {
+        group::request(&self.socket, &GroupRequest { action, disk: disk.to_owned(), rate }).map_err(error)
+    }
+}
+
+fn error(error: RequestError) -> Error {
+    match error {
+        RequestError::Refused { reason, .. } => Error::refused(format!("the cell refused the request: {reason}")),
+        error => Error::no_connection(error),
+    }
+}

@@ -1,0 +1,83 @@
+//! Evaluates conditions, and orders objects.
+
+use super::ast::{Condition, Operand, Operator, Order};
+use super::error::Error;
+use super::objects::{Object, ObjectType};
+use super::value::Value;
+use regex_lite::Regex;
+
+/// Bytes of memory that a compiled pattern may take.
+const PATTERN_SIZE_MAX: usize = 1 << 20;
+
+/// Compiles the regular expression of LIKE. It describes the whole value, and is case-sensitive.
+pub fn pattern(text: &str) -> Result<Regex, Error> {
+    let compiled = regex_lite::RegexBuilder::new(&format!("^(?:{text})$")).size_limit(PATTERN_SIZE_MAX).build();
+    compiled.map_err(|error| Error::invalid_value(format!("\"{text}\" is not a regular expression: {error}")))
+}
+
+/// A condition whose attributes and patterns are resolved for an object type.
+pub enum Filter {
+    And(Box<Filter>, Box<Filter>),
+    Or(Box<Filter>, Box<Filter>),
+    Not(Box<Filter>),
+    Compare { index: usize, operator: Operator, operand: Operand },
+    Like { index: usize, pattern: Regex, operand: Operand },
+}
+
+impl Filter {
+    pub fn new(condition: &Condition, object_type: &dyn ObjectType) -> Result<Self, Error> {
+        let new = |condition: &Condition| Self::new(condition, object_type).map(Box::new);
+        Ok(match condition {
+            Condition::And(left, right) => Self::And(new(left)?, new(right)?),
+            Condition::Or(left, right) => Self::Or(new(left)?, new(right)?),
+            Condition::Not(inner) => Self::Not(new(inner)?),
+            Condition::Compare { attribute, operator: Operator::Like, operand } => {
+                let (index, pattern) = (object_type.attribute(attribute)?, pattern(operand.text())?);
+                Self::Like { index, pattern, operand: operand.clone() }
+            }
+            Condition::Compare { attribute, operator, operand } => {
+                let index = object_type.attribute(attribute)?;
+                Self::Compare { index, operator: *operator, operand: operand.clone() }
+            }
+        })
+    }
+
+    /// Returns whether the condition holds for an object; None if that depends on a value that is not read yet.
+    pub fn holds(&self, object: &Object) -> Option<bool> {
+        match self {
+            Self::And(left, right) => match (left.holds(object), right.holds(object)) {
+                (Some(false), _) | (_, Some(false)) => Some(false),
+                (left, right) => left.and(right),
+            },
+            Self::Or(left, right) => match (left.holds(object), right.holds(object)) {
+                (Some(true), _) | (_, Some(true)) => Some(true),
+                (left, right) => left.and(right),
+            },
+            Self::Not(inner) => inner.holds(object).map(|holds| !holds),
+            Self::Compare { index, operator, operand } => match &object[*index] {
+                Value::Pending => None,
+                value => Some(value.compare(*operator, operand)),
+            },
+            Self::Like { index, pattern, operand } => match &object[*index] {
+                Value::Pending => None,
+                Value::Unset => Some(false),
+                value if value.is_number_for(operand) => Some(value.compare(Operator::Equal, operand)),
+                value => Some(pattern.is_match(&value.plain())),
+            },
+        }
+    }
+}
+
+/// Orders objects by attributes. Objects that are equal keep their order.
+pub fn sort(objects: &mut [Object], order: &[Order], object_type: &dyn ObjectType) -> Result<(), Error> {
+    let keys = order.iter().map(|order| Ok((object_type.attribute(&order.attribute)?, order.descending)));
+    let keys = keys.collect::<Result<Vec<(usize, bool)>, Error>>()?;
+    objects.sort_by(|left, right| {
+        let compared = keys.iter().map(|(index, descending)| {
+            let ordering = left[*index].order(&right[*index]);
+            if *descending { ordering.reverse() } else { ordering }
+        });
+        compared.into_iter().find(|ordering| ordering.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
+    });
+    Ok(())
+}

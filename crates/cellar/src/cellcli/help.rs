@@ -1,0 +1,77 @@
+//! The texts of HELP.
+
+use super::error::Error;
+use super::objects;
+use super::parser::{VERBS, resolve};
+
+const LIST: &str = "[name [, name]...] [WHERE condition] [ATTRIBUTES {ALL | attribute [, attribute]...}] [DETAIL]\n   \
+                    [ORDER BY attribute [ASC | DESC] [, attribute [ASC | DESC]]...] [LIMIT number]";
+const CONDITION: &str = "   A condition is: attribute [NOT | !] {= | != | < | <= | > | >= | LIKE} value\n   \
+                         LIKE takes a regular expression for the whole value. AND, OR, NOT and parentheses combine conditions.\n";
+
+/// Returns the text for a topic: nothing, a verb, or a verb and an object type.
+pub fn help(topic: &[String]) -> Result<String, Error> {
+    let Some((verb, object_type)) = topic.split_first() else { return Ok(topics()) };
+    let found = resolve(verb, VERBS.into_iter());
+    let verb = found.map_err(|_| Error::syntax(Some(verb), "a topic that HELP lists"))?;
+    let object_types = match object_type {
+        [] => objects::types().collect(),
+        [word] => {
+            let resolved = resolve(word, objects::all_names());
+            vec![objects::get(resolved.map_err(|_| Error::syntax(Some(word), "an object type that HELP lists"))?)?]
+        }
+        [_, extra, ..] => return Err(Error::syntax(Some(extra), "the end of the command")),
+    };
+    let mut text = String::new();
+    match verb {
+        "LIST" => {
+            for object_type in object_types {
+                text += &format!(" LIST {} {LIST}\n", object_type.name());
+                text += &format!("   Attributes: {}\n", object_type.attributes().join(", "));
+            }
+            text += CONDITION;
+        }
+        "DESCRIBE" => {
+            for object_type in object_types {
+                text += &format!(" DESCRIBE {}\n", object_type.name());
+            }
+            text += "   Shows the attributes of the object type.\n";
+        }
+        "ALTER" => {
+            for object_type in object_types {
+                for operation in object_type.alterations() {
+                    text += &format!(" ALTER {} {operation}\n", object_type.name());
+                }
+            }
+            if text.is_empty() {
+                text += " ALTER does not change objects of this type.\n";
+            }
+        }
+        "SPOOL" => text += " SPOOL [file [CREATE | APPEND | REPLACE]] | SPOOL OFF\n   Copies the output to a file.\n",
+        "START" => text += " START file\n @file\n   Runs the commands of a file.\n",
+        "SET" => text += " SET ECHO {ON | OFF}\n   Prints the commands of files before they run.\n",
+        "HELP" => text += &topics(),
+        "EXIT" | "QUIT" => text += " EXIT\n QUIT\n   Ends CellCLI.\n",
+        verb => text += &format!(" {verb}: cells have no objects that this command applies to.\n"),
+    }
+    Ok(text)
+}
+
+fn topics() -> String {
+    let mut text = String::from(" HELP [topic]\n   Available Topics:\n");
+    for verb in VERBS {
+        let applies = |object_type: &&dyn objects::ObjectType| match verb {
+            "LIST" | "DESCRIBE" => true,
+            "ALTER" => !object_type.alterations().is_empty(),
+            _ => false,
+        };
+        let object_types: Vec<_> = objects::types().filter(applies).collect();
+        if !matches!(verb, "CALIBRATE" | "CREATE" | "DROP") {
+            text += &format!("        {verb}\n");
+        }
+        for object_type in object_types {
+            text += &format!("        {verb} {}\n", object_type.name());
+        }
+    }
+    text
+}

@@ -1,0 +1,301 @@
+//! The metrics: name, description, type, unit, and how each is computed.
+
+use super::super::names::{cell_disk_name, grid_disk_name};
+use super::super::value::Value;
+use super::reading::{Counter, Reading};
+use std::sync::OnceLock;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricType {
+    Cumulative,
+    Instantaneous,
+    Rate,
+}
+
+impl MetricType {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cumulative => "Cumulative",
+            Self::Instantaneous => "Instantaneous",
+            Self::Rate => "Rate",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MeasuredType {
+    Cell,
+    CellDisk,
+    GridDisk,
+    SmartIo,
+}
+
+/// How the value of a metric follows from a counter.
+#[derive(Debug, Clone, Copy)]
+enum Formula {
+    /// The counter divided by this.
+    Total(f64),
+    /// The increase of the counter divided by this, per second.
+    PerSecond(f64),
+    /// The increase of the counter divided by this, per increase of another counter; 0 if the other does not increase.
+    Per(f64, Counter),
+    /// The increase as a percentage of the increase of another counter.
+    PercentOf(Counter),
+}
+
+#[derive(Debug)]
+pub struct Definition {
+    pub name: &'static str,
+    pub description: &'static str,
+    pub metric_type: MetricType,
+    pub unit: &'static str,
+    measured: MeasuredType,
+    counter: Counter,
+    formula: Formula,
+}
+
+/// An object that has a metric: its name, and the path of the disk or an empty string.
+pub struct MeasuredObject {
+    pub name: String,
+    pub key: String,
+}
+
+impl Definition {
+    pub fn object_type(&self) -> &'static str {
+        match self.measured {
+            MeasuredType::Cell => "CELL",
+            MeasuredType::CellDisk => "CELLDISK",
+            MeasuredType::GridDisk => "GRIDDISK",
+            MeasuredType::SmartIo => "SMARTIO",
+        }
+    }
+
+    pub fn objects(&self, reading: &Reading) -> Vec<MeasuredObject> {
+        let of_disks = |name: fn(u64, &str) -> String| {
+            let disks = reading.disks().into_iter().enumerate();
+            disks.map(|(number, key)| MeasuredObject { name: name(number as u64, &reading.cell()), key }).collect()
+        };
+        let one = |name: String| vec![MeasuredObject { name, key: String::new() }];
+        match self.measured {
+            MeasuredType::Cell => one(reading.cell()),
+            MeasuredType::SmartIo => one("SMARTIO".to_owned()),
+            MeasuredType::CellDisk => of_disks(cell_disk_name),
+            MeasuredType::GridDisk => of_disks(grid_disk_name),
+        }
+    }
+
+    pub fn needs_two_readings(&self) -> bool {
+        !matches!(self.formula, Formula::Total(_))
+    }
+
+    /// Returns whether the cell has the counters of the metric.
+    pub fn exists(&self, reading: &Reading, object: &str) -> bool {
+        reading.counter(self.counter, object).is_some()
+    }
+
+    pub fn at(&self, reading: &Reading, object: &str) -> Option<Value> {
+        let Formula::Total(scale) = self.formula else { return None };
+        Some(self.quantity(reading.counter(self.counter, object)? / scale))
+    }
+
+    /// Returns None if a counter does not exist or has started from zero again.
+    pub fn between(&self, before: &Reading, after: &Reading, object: &str) -> Option<Value> {
+        let increase = |counter| {
+            let increase = after.counter(counter, object)? - before.counter(counter, object)?;
+            (increase >= 0.0).then_some(increase)
+        };
+        let ratio = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+        let part = increase(self.counter)?;
+        Some(self.quantity(match self.formula {
+            Formula::Total(_) => return self.at(after, object),
+            Formula::PerSecond(scale) => ratio(part / scale, after.seconds_since(before)),
+            Formula::Per(scale, other) => ratio(part / scale, increase(other)?),
+            Formula::PercentOf(other) => 100.0 * ratio(part, increase(other)?),
+        }))
+    }
+
+    fn quantity(&self, number: f64) -> Value {
+        Value::Quantity { number, unit: self.unit }
+    }
+}
+
+pub fn definitions() -> &'static [Definition] {
+    static DEFINITIONS: OnceLock<Vec<Definition>> = OnceLock::new();
+    DEFINITIONS.get_or_init(|| {
+        let mut all = of_cell();
+        all.extend(of_disks("CD", "a cell disk", MeasuredType::CellDisk));
+        all.extend(of_disks("GD", "a grid disk", MeasuredType::GridDisk));
+        all.extend(of_smart_io());
+        all.sort_by_key(|definition| definition.name);
+        all
+    })
+}
+
+const MIB: f64 = 1048576.0;
+const MICROSECONDS: f64 = 1e-6;
+
+/// The table below is built once and lives as long as the program.
+fn text(text: String) -> &'static str {
+    text.leak()
+}
+
+fn of_cell() -> Vec<Definition> {
+    let define = |name, description, metric_type, unit, counter, formula| Definition {
+        name,
+        description,
+        metric_type,
+        unit,
+        measured: MeasuredType::Cell,
+        counter,
+        formula,
+    };
+    use MetricType::Instantaneous;
+    vec![
+        define(
+            "CL_CPUT",
+            "Percentage of time that the CPUs of the machine were not idle",
+            Instantaneous,
+            "%",
+            Counter::MachineCpuBusy,
+            Formula::PercentOf(Counter::MachineCpuTotal),
+        ),
+        define(
+            "CL_CPUT_CS",
+            "Percentage of the time of the CPUs of the machine that the cell used",
+            Instantaneous,
+            "%",
+            Counter::CellCpu,
+            Formula::PercentOf(Counter::MachineCpuTotal),
+        ),
+        define(
+            "CL_MEMUT",
+            "Percentage of the memory of the machine that is used",
+            Instantaneous,
+            "%",
+            Counter::MachineMemoryPercent,
+            Formula::Total(1.0),
+        ),
+        define(
+            "CL_RUNQ",
+            "Average number of processes, over the preceding minute, that run or wait for a CPU or a disk",
+            Instantaneous,
+            "Number",
+            Counter::MachineRunQueue,
+            Formula::Total(1.0),
+        ),
+    ]
+}
+
+fn of_disks(prefix: &str, disk: &str, measured: MeasuredType) -> Vec<Definition> {
+    let mut all = Vec::new();
+    let mut define = |name: String, description: String, metric_type, unit, counter, formula| {
+        let (name, description) = (text(format!("{prefix}_{name}")), text(description));
+        all.push(Definition { name, description, metric_type, unit, measured, counter, formula });
+    };
+    use MetricType::{Cumulative, Rate};
+    for (letter, operation, done, from, verb) in
+        [('R', "read", "read", "from", "read"), ('W', "write", "written", "to", "write")]
+    {
+        for (size, blocks, is_large) in [("LG", "large blocks", true), ("SM", "small blocks", false)] {
+            let bytes = Counter::DiskBytes { operation, is_large };
+            let requests = Counter::DiskRequests { operation, is_large };
+            let seconds = Counter::DiskSeconds { operation, is_large };
+            let moved = format!("Number of megabytes {done} in {blocks}");
+            let requested = format!("Number of requests to {verb} {blocks}");
+            let name = |what: &str, end: &str| format!("IO_{what}_{letter}_{size}{end}");
+            define(name("BY", ""), format!("{moved} {from} {disk}"), Cumulative, "MB", bytes, Formula::Total(MIB));
+            define(
+                name("BY", "_SEC"),
+                format!("{moved} per second {from} {disk}"),
+                Rate,
+                "MB/sec",
+                bytes,
+                Formula::PerSecond(MIB),
+            );
+            define(
+                name("RQ", ""),
+                format!("{requested} {from} {disk}"),
+                Cumulative,
+                "IO requests",
+                requests,
+                Formula::Total(1.0),
+            );
+            define(
+                name("RQ", "_SEC"),
+                format!("{requested} {from} {disk} per second"),
+                Rate,
+                "IO/sec",
+                requests,
+                Formula::PerSecond(1.0),
+            );
+            define(
+                name("TM", ""),
+                format!("Cumulative latency of {verb} requests of {blocks} {from} {disk}"),
+                Cumulative,
+                "us",
+                seconds,
+                Formula::Total(MICROSECONDS),
+            );
+            define(
+                name("TM", "_RQ"),
+                format!("Average latency of {verb} requests of {blocks} {from} {disk}"),
+                Rate,
+                "us/request",
+                seconds,
+                Formula::Per(MICROSECONDS, requests),
+            );
+        }
+    }
+    define(
+        "IO_ERRS".to_owned(),
+        format!("Number of I/O errors on {disk}"),
+        Cumulative,
+        "IO requests",
+        Counter::DiskErrors,
+        Formula::Total(1.0),
+    );
+    if measured == MeasuredType::CellDisk {
+        define(
+            "IO_LOAD".to_owned(),
+            format!("Average number of requests in progress on {disk}"),
+            Rate,
+            "Number",
+            Counter::DiskBusySeconds,
+            Formula::PerSecond(1.0),
+        );
+    }
+    all
+}
+
+fn of_smart_io() -> Vec<Definition> {
+    const METRICS: [(&str, &str, &str, bool); 6] = [
+        ("EL_OF", "eligible for smart IO offload", "cellar_smart_scan_eligible_bytes_total", true),
+        ("OF_RE", "returned by smart IO", "cellar_smart_scan_returned_bytes_total", true),
+        ("PA_TH", "passed through by smart IO", "cellar_smart_scan_passthru_bytes_total", true),
+        ("SI_SV", "saved by the storage index", "cellar_smart_scan_saved_by_storage_index_bytes_total", true),
+        ("RD_HD", "read from disk by smart IO", "cellar_smart_scan_disk_read_bytes_total", true),
+        ("RD_RQ_HD", "read from disk by smart IO", "cellar_smart_scan_disk_read_requests_total", false),
+    ];
+    let of_metric = |(name, what, family, is_bytes): (&str, &str, &'static str, bool)| {
+        let (things, unit, unit_per_second, scale) = match is_bytes {
+            true => ("megabytes", "MB", "MB/sec", MIB),
+            false => ("IO requests", "IO requests", "IO/sec", 1.0),
+        };
+        let define = |end: &str, description: String, metric_type, unit, formula| Definition {
+            name: text(format!("SIO_IO_{name}{end}")),
+            description: text(description),
+            metric_type,
+            unit,
+            measured: MeasuredType::SmartIo,
+            counter: Counter::SmartIo(family),
+            formula,
+        };
+        let total = format!("Cumulative number of {things} {what}");
+        let rate = format!("Number of {things} per second {what}");
+        [
+            define("", total, MetricType::Cumulative, unit, Formula::Total(scale)),
+            define("_SEC", rate, MetricType::Rate, unit_per_second, Formula::PerSecond(scale)),
+        ]
+    };
+    METRICS.into_iter().flat_map(of_metric).collect()
+}

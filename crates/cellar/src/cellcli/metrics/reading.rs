@@ -1,0 +1,170 @@
+//! One reading of the counters of the cell and of the machine that it runs on. A cell's socket is local, so the machine is this
+//! one.
+
+use super::super::connection::Connection;
+use super::super::error::Error;
+use crate::cell_source::{Metrics, label};
+use serde_json::Value;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Counter {
+    DiskBytes {
+        operation: &'static str,
+        is_large: bool,
+    },
+    DiskRequests {
+        operation: &'static str,
+        is_large: bool,
+    },
+    DiskSeconds {
+        operation: &'static str,
+        is_large: bool,
+    },
+    /// Failed operations of all kinds.
+    DiskErrors,
+    /// Durations of all reads, writes and syncs. Its increase per second is the average number in progress.
+    DiskBusySeconds,
+    /// A family of metrics of Smart Scans, of all databases.
+    SmartIo(&'static str),
+    /// Seconds of CPU time of the cell.
+    CellCpu,
+    /// Seconds of all CPUs, without those that they were idle or waited for disks.
+    MachineCpuBusy,
+    MachineCpuTotal,
+    MachineMemoryPercent,
+    MachineRunQueue,
+}
+
+pub struct Reading {
+    pub document: Value,
+    pub machine: Machine,
+}
+
+/// Figures of /proc; None where a file could not be read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Machine {
+    /// Busy and all seconds of the CPUs.
+    pub cpu_seconds: Option<(f64, f64)>,
+    pub memory_percent: Option<f64>,
+    pub run_queue: Option<f64>,
+}
+
+impl Reading {
+    pub fn take(cell: &Connection) -> Result<Self, Error> {
+        Ok(Self { document: cell.metrics()?, machine: Machine::read() })
+    }
+
+    pub fn metrics(&self) -> Metrics<'_> {
+        Metrics(&self.document)
+    }
+
+    /// The name of the cell.
+    pub fn cell(&self) -> String {
+        self.metrics().samples("cellar_cell_info").next().map(|sample| label(sample, "name")).unwrap_or_default()
+    }
+
+    /// The paths of the cell disks, in the order of their numbers.
+    pub fn disks(&self) -> Vec<String> {
+        self.metrics().samples("cellar_disk_size_bytes").map(|sample| label(sample, "disk")).collect()
+    }
+
+    pub fn time_ms(&self) -> u64 {
+        self.document["time_ms"].as_u64().unwrap_or(0)
+    }
+
+    pub fn seconds_since(&self, earlier: &Self) -> f64 {
+        self.time_ms().saturating_sub(earlier.time_ms()) as f64 / 1000.0
+    }
+
+    /// Returns a counter of the disk with a path; the path has no meaning for other counters. None if the cell or the machine
+    /// does not have the counter.
+    pub fn counter(&self, counter: Counter, disk: &str) -> Option<f64> {
+        let of_size = |all: Option<f64>, large_family: &str, operation: &str, is_large: bool| {
+            let large = self.of_disk(large_family, disk, operation, "value")?;
+            if is_large { Some(large) } else { Some(all? - large) }
+        };
+        match counter {
+            Counter::DiskBytes { operation, is_large } => {
+                let all = self.of_disk("cellar_disk_bytes_total", disk, operation, "value");
+                of_size(all, "cellar_disk_large_bytes_total", operation, is_large)
+            }
+            Counter::DiskRequests { operation, is_large } => {
+                let all = self.of_disk("cellar_disk_operations_total", disk, operation, "value");
+                of_size(all, "cellar_disk_large_operations_total", operation, is_large)
+            }
+            Counter::DiskSeconds { operation, is_large } => {
+                let all = self.of_disk("cellar_disk_operation_seconds", disk, operation, "sum");
+                of_size(all, "cellar_disk_large_seconds_total", operation, is_large)
+            }
+            Counter::DiskErrors => {
+                let of_this =
+                    self.metrics().samples("cellar_disk_errors_total").filter(|sample| label(sample, "disk") == disk);
+                of_this.map(|sample| sample["value"].as_f64()).sum()
+            }
+            Counter::DiskBusySeconds => {
+                let seconds = |operation| self.of_disk("cellar_disk_operation_seconds", disk, operation, "sum");
+                Some(seconds("read")? + seconds("write")? + seconds("sync")?)
+            }
+            // A family has no samples before the first scan.
+            Counter::SmartIo(family) => Some(self.metrics().value(family)),
+            Counter::CellCpu => {
+                self.metrics().samples("cellar_cpu_seconds_total").next().and_then(|sample| sample["value"].as_f64())
+            }
+            Counter::MachineCpuBusy => self.machine.cpu_seconds.map(|(busy, _)| busy),
+            Counter::MachineCpuTotal => self.machine.cpu_seconds.map(|(_, all)| all),
+            Counter::MachineMemoryPercent => self.machine.memory_percent,
+            Counter::MachineRunQueue => self.machine.run_queue,
+        }
+    }
+
+    /// Returns a field of the sample of a family for a disk and an operation.
+    fn of_disk(&self, family: &str, disk: &str, operation: &str, field: &str) -> Option<f64> {
+        let is_this = |sample: &&Value| label(sample, "disk") == disk && label(sample, "operation") == operation;
+        self.metrics().samples(family).find(is_this)?[field].as_f64()
+    }
+}
+
+impl Machine {
+    fn read() -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).ok();
+        Self {
+            cpu_seconds: read("/proc/stat").and_then(|text| cpu_seconds(&text)),
+            memory_percent: read("/proc/meminfo").and_then(|text| memory_percent(&text)),
+            run_queue: read("/proc/loadavg").and_then(|text| text.split_whitespace().next()?.parse().ok()),
+        }
+    }
+}
+
+/// Linux counts CPU times in hundredths of a second, whatever its timer.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Returns the busy and all seconds of all CPUs from the first line of /proc/stat.
+fn cpu_seconds(stat: &str) -> Option<(f64, f64)> {
+    let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
+    // user, nice, system, idle, iowait, irq, softirq, steal; guest times are part of user and nice.
+    let ticks = fields.take(8).map(str::parse).collect::<Result<Vec<f64>, _>>().ok()?;
+    let [_, _, _, idle, iowait, ..] = ticks[..] else { return None };
+    let all: f64 = ticks.iter().sum();
+    Some(((all - idle - iowait) / TICKS_PER_SECOND, all / TICKS_PER_SECOND))
+}
+
+fn memory_percent(meminfo: &str) -> Option<f64> {
+    let kib = |name: &str| -> Option<f64> {
+        meminfo.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+    };
+    let (total, available) = (kib("MemTotal:")?, kib("MemAvailable:")?);
+    Some(100.0 * (total - available) / total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_the_machine_are_read_from_proc() {
+        let (busy, all) = cpu_seconds("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2 3\n").unwrap();
+        assert_eq!((busy, all), (1.5, 10.0));
+        assert_eq!(memory_percent("MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable:   250 kB\n"), Some(75.0));
+        assert_eq!((cpu_seconds("cpu 1 2"), memory_percent("MemTotal: 1 kB")), (None, None));
+    }
+}

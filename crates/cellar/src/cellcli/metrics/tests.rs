@@ -1,0 +1,76 @@
+use super::reading::Machine;
+use super::*;
+use serde_json::{Value as Json, json};
+use std::collections::BTreeMap;
+
+/// A reading of a cell with one disk whose read counters are those given.
+fn reading(time_ms: u64, requests: u64, bytes: u64, seconds: f64, large: (u64, u64, f64), eligible: u64) -> Reading {
+    let sample = |field: &str, value: Json| json!({ "labels": { "disk": "/d", "operation": "read" }, field: value });
+    let family = |name: &str, sample: Json| json!({ "name": name, "samples": [sample] });
+    let document = json!({ "time_ms": time_ms, "metrics": [
+        family("cellar_cell_info", json!({ "labels": { "name": "c1" }, "value": 1 })),
+        family("cellar_disk_size_bytes", json!({ "labels": { "disk": "/d" }, "value": 1 })),
+        family("cellar_disk_operations_total", sample("value", json!(requests))),
+        family("cellar_disk_bytes_total", sample("value", json!(bytes))),
+        family("cellar_disk_operation_seconds", sample("sum", json!(seconds))),
+        family("cellar_disk_large_operations_total", sample("value", json!(large.0))),
+        family("cellar_disk_large_bytes_total", sample("value", json!(large.1))),
+        family("cellar_disk_large_seconds_total", sample("value", json!(large.2))),
+        family("cellar_cpu_seconds_total", json!({ "labels": {}, "value": time_ms as f64 / 1e4 })),
+        family("cellar_smart_scan_eligible_bytes_total", json!({ "labels": { "database": "5" }, "value": eligible })),
+    ]});
+    let cpu_seconds = Some((time_ms as f64 / 2000.0, time_ms as f64 / 500.0));
+    Reading { document, machine: Machine { cpu_seconds, ..Machine::default() } }
+}
+
+fn texts(observations: Vec<Observation>) -> BTreeMap<(&'static str, String), String> {
+    observations.into_iter().map(|seen| ((seen.definition.name, seen.object), seen.value.text())).collect()
+}
+
+#[test]
+fn metrics_follow_from_counters() {
+    const MIB: u64 = 1 << 20;
+    let before = reading(10_000, 100, 60 * MIB, 1.0, (50, 50 * MIB, 0.5), 4 * MIB);
+    let after = reading(12_000, 140, 83 * MIB, 1.5, (70, 70 * MIB, 0.9), 14 * MIB);
+    let seen = texts(observe_between(&before, &after));
+    let of = |name: &'static str, object: &str| seen.get(&(name, object.to_owned())).map(String::as_str);
+    let disk = |name| of(name, "CD_00_c1");
+    assert_eq!(disk("CD_IO_BY_R_LG"), Some("70.000 MB"));
+    assert_eq!(disk("CD_IO_BY_R_SM"), Some("13.000 MB"));
+    assert_eq!(disk("CD_IO_BY_R_LG_SEC"), Some("10.000 MB/sec"));
+    assert_eq!(disk("CD_IO_RQ_R_SM"), Some("70 IO requests"));
+    assert_eq!(disk("CD_IO_RQ_R_SM_SEC"), Some("10.0 IO/sec"));
+    assert_eq!(disk("CD_IO_TM_R_LG"), Some("900,000 us"));
+    assert_eq!(disk("CD_IO_TM_R_LG_RQ"), Some("20,000.0 us/request"));
+    assert_eq!(disk("CD_IO_TM_R_SM_RQ"), Some("5,000.0 us/request"));
+    assert_eq!(disk("CD_IO_BY_W_LG"), None, "the reading has no counters of writes");
+    assert_eq!(of("GD_IO_BY_R_LG_SEC", "DG_CD_00_c1"), Some("10.000 MB/sec"));
+    assert_eq!(of("SIO_IO_EL_OF", "SMARTIO"), Some("14.000 MB"));
+    assert_eq!(of("SIO_IO_EL_OF_SEC", "SMARTIO"), Some("5.000 MB/sec"));
+    assert_eq!(of("CL_CPUT", "c1"), Some("25.0 %"));
+    assert_eq!(of("CL_CPUT_CS", "c1"), Some("5.0 %"));
+    assert_eq!(of("CL_MEMUT", "c1"), None, "the machine does not say");
+}
+
+#[test]
+fn rates_are_pending_after_one_reading_and_missing_after_a_restart() {
+    let (before, after) = (reading(10_000, 9, 9, 9.0, (9, 9, 9.0), 9), reading(11_000, 1, 1, 1.0, (1, 1, 1.0), 1));
+    let first = observe(&before);
+    let rate = first.iter().find(|seen| seen.definition.name == "CD_IO_RQ_R_LG_SEC").unwrap();
+    assert_eq!(rate.value, Value::Pending);
+    let second = texts(observe_between(&before, &after));
+    assert!(!second.contains_key(&("CD_IO_RQ_R_LG_SEC", "CD_00_c1".to_owned())));
+    assert!(second.contains_key(&("CD_IO_RQ_R_LG", "CD_00_c1".to_owned())));
+}
+
+#[test]
+fn the_reference_lists_exactly_the_metrics() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cellcli.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let rows = page
+        .lines()
+        .filter(|line| ["| `CL_", "| `CD_", "| `GD_", "| `SIO_"].iter().any(|start| line.starts_with(start)));
+    let documented: std::collections::BTreeSet<&str> = rows.filter_map(|row| row.split('`').nth(1)).collect();
+    let defined: Vec<&str> = definitions().iter().map(|definition| definition.name).collect();
+    assert_eq!(documented.into_iter().collect::<Vec<_>>(), defined);
+}

@@ -1,0 +1,193 @@
+//! `cellar cellcli`: administration of a cell with the commands of Oracle's CellCLI.
+//!
+//! `script` splits the input into commands, `lexer` and `parser` turn a command into a statement of `ast`, `session` runs
+//! it on the types of `objects`, and `output` prints the result. `objects` is the only part that knows what a cell has.
+
+mod ast;
+mod completion;
+mod connection;
+mod error;
+mod filter;
+mod help;
+mod interactive;
+mod lexer;
+mod metrics;
+mod names;
+mod objects;
+mod output;
+mod parser;
+mod script;
+mod session;
+mod value;
+
+use crate::CONFIG_EXIT;
+use crate::cell_source::socket;
+use connection::Connection;
+use session::{Flow, Session};
+use std::io::{BufRead, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Where the configuration files of cells are.
+const CONFIG_FOLDER: &str = "/etc/cellar";
+/// Names the cell if the option is missing.
+const CELL_VARIABLE: &str = "CELLAR_CELL";
+
+/// Administer a running cell with the commands of Oracle's CellCLI
+///
+/// Runs the commands of -e, or else those of standard input, which may be a terminal. HELP lists the commands, and
+/// docs/reference/cellcli.md describes them.
+/// Run the command as the cluster's user or as the user that started the cell.
+///
+/// Exit codes: 0 all commands succeeded; 1 a command failed; 2 invalid arguments or configuration.
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct CellcliArguments {
+    /// Configuration file or socket of the cell; by default $CELLAR_CELL, or the only .toml file in /etc/cellar
+    #[arg(long, value_name = "PATH")]
+    cell: Option<PathBuf>,
+    #[command(flatten)]
+    commands: Commands,
+    /// Refuse commands that change the cell
+    #[arg(short = 'm')]
+    is_read_only: bool,
+    /// Print no prompt, also if standard input is a terminal
+    #[arg(short = 'n')]
+    is_not_interactive: bool,
+    /// Print no banner before the first prompt
+    #[arg(short = 'x')]
+    has_no_banner: bool,
+    /// Print results as JSON; sizes are bytes
+    #[arg(long)]
+    json: bool,
+    /// Time between the two readings that rates are computed from
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = crate::top::interval)]
+    interval: u64,
+}
+
+/// The commands of option -e. The words after one -e are one command, so that a command needs no quotes.
+struct Commands(Vec<String>);
+
+impl clap::FromArgMatches for Commands {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        let occurrences = matches.get_occurrences::<String>("execute").into_iter().flatten();
+        Ok(Self(occurrences.map(|words| join(words.map(String::as_str))).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for Commands {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let execute = clap::Arg::new("execute").short('e').value_name("COMMAND").num_args(1..);
+        let help = "Run a command, or several with semicolons between them; may be repeated";
+        command.arg(execute.action(clap::ArgAction::Append).help(help))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+/// Joins the words of a command. A word that the shell took from between quotation marks gets them again.
+fn join<'w>(words: impl Iterator<Item = &'w str> + Clone) -> String {
+    let is_one = words.clone().count() == 1;
+    let quote = |word: &'w str| match word.contains(char::is_whitespace) && !word.contains(['"', '\'']) && !is_one {
+        true => format!("\"{word}\""),
+        false => word.to_owned(),
+    };
+    words.map(quote).collect::<Vec<_>>().join(" ")
+}
+
+pub fn run(arguments: &CellcliArguments) -> ExitCode {
+    let path = match arguments.cell.clone().map_or_else(default_cell, Ok).and_then(|path| socket(&path)) {
+        Ok(path) => path,
+        Err(error) => {
+            eprintln!("cellar cellcli: {error}");
+            return CONFIG_EXIT.into();
+        }
+    };
+    let connection = Connection { socket: path, interval: Duration::from_millis(arguments.interval) };
+    let mut session = Session::new(connection, arguments.json, arguments.is_read_only);
+    let commands = &arguments.commands.0;
+    let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if !commands.is_empty() {
+        let _: Flow = commands.iter().try_for_each(|text| session.run_all(&script::commands(text)));
+    } else if is_terminal && !arguments.is_not_interactive {
+        if !arguments.has_no_banner {
+            println!("CellCLI of cellar {}; HELP lists the commands\n", env!("CARGO_PKG_VERSION"));
+        }
+        if let Err(error) = interactive::run(&mut session) {
+            session.fail(&format!("cellar cellcli: {error}"));
+        }
+    } else {
+        let _: Flow = read_commands(&mut session);
+    }
+    if session.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Runs the commands of standard input, each when its line has arrived.
+fn read_commands(session: &mut Session) -> Flow {
+    let mut splitter = script::Splitter::default();
+    for line in std::io::stdin().lock().lines() {
+        match line {
+            Ok(line) => session.run_all(&splitter.line(&line))?,
+            Err(error) => {
+                session.fail(&format!("could not read standard input: {error}"));
+                break;
+            }
+        }
+    }
+    session.run_all(&splitter.end())
+}
+
+/// Returns the path of the cell to use without the option.
+fn default_cell() -> Result<PathBuf, String> {
+    if let Some(path) = std::env::var_os(CELL_VARIABLE).filter(|path| !path.is_empty()) {
+        return Ok(path.into());
+    }
+    only_configuration(Path::new(CONFIG_FOLDER))
+}
+
+fn only_configuration(folder: &Path) -> Result<PathBuf, String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|name| name == "toml")).collect();
+    match files.len() {
+        1 => Ok(files.remove(0)),
+        count => {
+            let folder = folder.display();
+            let found =
+                if count == 0 { "no configuration file".to_owned() } else { format!("{count} configuration files") };
+            Err(format!("{folder} has {found}; name the cell with --cell, or in {CELL_VARIABLE}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_a_command_keep_their_quotes() {
+        let join = |words: &[&str]| join(words.iter().copied());
+        assert_eq!(join(&["list cell; list celldisk"]), "list cell; list celldisk");
+        assert_eq!(join(&["list", "celldisk", "where", "name", "=", "a b"]), "list celldisk where name = \"a b\"");
+        assert_eq!(join(&["x", "like", "'.* c'"]), "x like '.* c'");
+    }
+
+    #[test]
+    fn the_only_configuration_file_is_the_default() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str| std::fs::write(folder.path().join(name), "").unwrap();
+        write("notes.txt");
+        assert!(only_configuration(folder.path()).unwrap_err().contains("no configuration file; name the cell"));
+        write("a.toml");
+        assert_eq!(only_configuration(folder.path()).unwrap(), folder.path().join("a.toml"));
+        write("b.toml");
+        assert!(only_configuration(folder.path()).unwrap_err().contains("2 configuration files"));
+    }
+}

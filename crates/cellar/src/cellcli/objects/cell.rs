@@ -1,0 +1,68 @@
+//! CELL: the cell itself.
+
+use super::super::connection::Connection;
+use super::super::error::Error;
+use super::super::value::Value;
+use super::{Object, ObjectType};
+use cellar_cell::status::{memory_limit_bytes, memory_used_bytes};
+
+pub struct Cell;
+
+impl ObjectType for Cell {
+    fn name(&self) -> &'static str {
+        "CELL"
+    }
+
+    fn title(&self) -> &'static str {
+        "Cell"
+    }
+
+    fn attributes(&self) -> &'static [&'static str] {
+        &[
+            "name",
+            "cellsrvStatus",
+            "cellVersion",
+            "cpuCount",
+            "memoryGB",
+            "memoryLimit",
+            "memoryUsed",
+            "mount",
+            "pageCacheSize",
+            "pageCacheUsed",
+            "processId",
+            "status",
+            "upTime",
+        ]
+    }
+
+    fn default_attributes(&self) -> &'static [&'static str] {
+        &["name", "status"]
+    }
+
+    fn has_names(&self) -> bool {
+        false
+    }
+
+    fn read(&self, cell: &Connection) -> Result<Vec<Object>, Error> {
+        let status = cell.status()?;
+        let cpus = std::thread::available_parallelism().map_or(Value::Unset, |cpus| Value::Count(cpus.get() as u64));
+        let up = status.uptime_seconds;
+        let up_time = format!("{} days, {}:{:02}", up / 86_400, up / 3600 % 24, up / 60 % 60);
+        // A cell that answers is online.
+        Ok(vec![vec![
+            status.name.as_str().into(),
+            "running".into(),
+            status.version.as_str().into(),
+            cpus,
+            Value::Count(cellar_cell::config::machine_memory_bytes().div_ceil(1 << 30)),
+            Value::Size(memory_limit_bytes(&status)),
+            Value::Size(memory_used_bytes(&status)),
+            status.mount.as_str().into(),
+            Value::Size(status.cache_capacity_bytes),
+            Value::Size(status.cache_used_bytes),
+            Value::Count(status.pid.into()),
+            "online".into(),
+            up_time.into(),
+        ]])
+    }
+}

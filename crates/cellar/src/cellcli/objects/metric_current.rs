@@ -1,0 +1,63 @@
+//! METRICCURRENT: the present values of the metrics.
+//!
+//! Metrics that are increases of counters take two readings. The second one is only taken if a command shows such a metric.
+
+use super::super::connection::Connection;
+use super::super::error::Error;
+use super::super::metrics::{Observation, Reading, observe, observe_between};
+use super::super::value::Value;
+use super::{Object, ObjectType};
+
+pub struct MetricCurrent;
+
+const OBJECT_NAME: usize = 2;
+const VALUE: usize = 4;
+
+impl ObjectType for MetricCurrent {
+    fn name(&self) -> &'static str {
+        "METRICCURRENT"
+    }
+
+    fn title(&self) -> &'static str {
+        "MetricCurrent"
+    }
+
+    fn attributes(&self) -> &'static [&'static str] {
+        &["name", "collectionTime", "metricObjectName", "metricType", "metricValue", "objectType"]
+    }
+
+    fn default_attributes(&self) -> &'static [&'static str] {
+        &["name", "metricObjectName", "metricValue"]
+    }
+
+    fn read(&self, cell: &Connection) -> Result<Vec<Object>, Error> {
+        let reading = Reading::take(cell)?;
+        Ok(observe(&reading).into_iter().map(|seen| object(seen, &reading)).collect())
+    }
+
+    fn complete(&self, cell: &Connection, objects: Vec<Object>) -> Result<Vec<Object>, Error> {
+        if objects.iter().all(|object| object[VALUE] != Value::Pending) {
+            return Ok(objects);
+        }
+        let before = Reading::take(cell)?;
+        std::thread::sleep(cell.interval);
+        let after = Reading::take(cell)?;
+        let all = observe_between(&before, &after).into_iter().map(|seen| object(seen, &after));
+        let is_shown = |object: &Object| {
+            let same = |shown: &Object| shown[0] == object[0] && shown[OBJECT_NAME] == object[OBJECT_NAME];
+            objects.iter().any(same)
+        };
+        Ok(all.filter(is_shown).collect())
+    }
+}
+
+fn object(seen: Observation, reading: &Reading) -> Object {
+    vec![
+        seen.definition.name.into(),
+        Value::of_seconds(reading.time_ms() / 1000),
+        seen.object.into(),
+        seen.definition.metric_type.name().into(),
+        seen.value,
+        seen.definition.object_type().into(),
+    ]
+}

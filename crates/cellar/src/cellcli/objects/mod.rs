@@ -1,0 +1,129 @@
+//! The object types of commands. A new type is one more file here and one more line in [`TYPES`].
+//!
+//! An object type reads its objects from the cell at each command; nothing is kept between commands.
+
+mod cell;
+mod database;
+mod disk_group;
+mod disks;
+mod metric_current;
+mod metric_definition;
+
+use super::ast::Operation;
+use super::connection::Connection;
+use super::error::Error;
+use super::value::Value;
+
+/// The values of an object, in the order of [`ObjectType::attributes`]. The first one is the name.
+pub type Object = Vec<Value>;
+
+pub trait ObjectType: Sync {
+    fn name(&self) -> &'static str;
+
+    /// The name in messages about one object.
+    fn title(&self) -> &'static str;
+
+    /// The first attribute is the name.
+    fn attributes(&self) -> &'static [&'static str];
+
+    /// What LIST shows without a list of attributes.
+    fn default_attributes(&self) -> &'static [&'static str];
+
+    /// Returns the objects. Values that take more time to read may be [`Value::Pending`].
+    fn read(&self, cell: &Connection) -> Result<Vec<Object>, Error>;
+
+    /// Reads the pending values of the objects that a condition without these values has not excluded.
+    fn complete(&self, _cell: &Connection, objects: Vec<Object>) -> Result<Vec<Object>, Error> {
+        Ok(objects)
+    }
+
+    /// Returns whether ALTER takes names of objects.
+    fn has_names(&self) -> bool {
+        true
+    }
+
+    /// The operations of ALTER, for messages and HELP, without the verb and the object type.
+    fn alterations(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Changes one object, and returns what happened to it: the end of a sentence that starts with its name.
+    fn alter(&self, _cell: &Connection, _object: &Object, operation: &Operation) -> Result<&'static str, Error> {
+        Err(self.cannot(operation))
+    }
+
+    /// Returns the index of an attribute. Names of attributes are not case-sensitive.
+    fn attribute(&self, name: &str) -> Result<usize, Error> {
+        let found = self.attributes().iter().position(|attribute| attribute.eq_ignore_ascii_case(name));
+        found.ok_or_else(|| Error::unknown_attribute(self.name(), name, self.attributes()))
+    }
+
+    /// Returns the error for an operation that the type does not have.
+    fn cannot(&self, operation: &Operation) -> Error {
+        let name = self.name();
+        let operations = match self.alterations() {
+            [] => format!("ALTER does not change {name}"),
+            operations => format!("the operations are {}", operations.join("; ")),
+        };
+        match operation {
+            Operation::Assign(values) => {
+                let attributes: Vec<&str> = values.iter().map(|(attribute, _)| attribute.as_str()).collect();
+                let attributes = attributes.join(", ");
+                Error::unsupported(format!("ALTER {name} cannot assign {attributes}: {operations}"))
+            }
+            Operation::Words(words) if words.is_empty() => Error::syntax(None, &operations),
+            Operation::Words(words) => {
+                Error::unsupported(format!("ALTER {name} does not know \"{}\": {operations}", words.join(" ")))
+            }
+        }
+    }
+}
+
+/// All object types that a cell has.
+static TYPES: [&dyn ObjectType; 7] = [
+    &cell::Cell,
+    &disks::CELL_DISK,
+    &disks::GRID_DISK,
+    &disk_group::DiskGroup,
+    &database::Database,
+    &metric_definition::MetricDefinition,
+    &metric_current::MetricCurrent,
+];
+
+/// Object types of Oracle's CellCLI that a cell does not have, and why.
+const ABSENT: [(&str, &str); 11] = [
+    ("ALERTDEFINITION", "this cell raises no alerts; dist/prometheus-alerts.yml has alert rules for Prometheus"),
+    ("ALERTHISTORY", "this cell raises no alerts; dist/prometheus-alerts.yml has alert rules for Prometheus"),
+    ("FLASHCACHE", "this cell has no flash cache"),
+    ("FLASHCACHECONTENT", "this cell has no flash cache"),
+    ("FLASHLOG", "this cell has no flash log"),
+    ("IORMPLAN", "this cell has no I/O resource management"),
+    ("IORMPROFILE", "this cell has no I/O resource management"),
+    ("LUN", "this cell does not manage devices; LIST CELLDISK shows its disks"),
+    ("METRICHISTORY", "this cell keeps no history of metrics; LIST METRICCURRENT shows the present values"),
+    ("PHYSICALDISK", "this cell does not manage devices; LIST CELLDISK shows its disks"),
+    ("THRESHOLD", "this cell raises no alerts; dist/prometheus-alerts.yml has alert rules for Prometheus"),
+];
+
+pub fn types() -> impl Iterator<Item = &'static dyn ObjectType> {
+    TYPES.iter().copied()
+}
+
+/// The names of the object types that the cell has.
+pub fn names() -> impl Iterator<Item = &'static str> + Clone {
+    TYPES.iter().map(|object_type| object_type.name())
+}
+
+/// The names of all object types, those that a cell does not have included.
+pub fn all_names() -> impl Iterator<Item = &'static str> + Clone {
+    names().chain(ABSENT.iter().map(|(name, _)| *name))
+}
+
+/// Returns the object type with a name of [`all_names`].
+pub fn get(name: &str) -> Result<&'static dyn ObjectType, Error> {
+    if let Some(object_type) = types().find(|object_type| object_type.name() == name) {
+        return Ok(object_type);
+    }
+    let reason = ABSENT.iter().find(|(absent, _)| *absent == name).map_or("unknown object type", |(_, reason)| *reason);
+    Err(Error::absent_type(name, reason))
+}

@@ -1,0 +1,238 @@
+//! Values of attributes: how they are printed, and how they compare with each other and with values of conditions.
+
+use super::ast::{Operand, Operator};
+use cellar_awr::document::Timestamp;
+use serde_json::{Value as Json, json};
+use std::cmp::Ordering;
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// The object does not have the attribute.
+    Unset,
+    /// Not read yet: a rate, which takes two readings.
+    Pending,
+    Text(String),
+    /// Free text, printed in quotation marks.
+    Sentence(&'static str),
+    Count(u64),
+    /// Bytes.
+    Size(u64),
+    Time(Timestamp),
+    /// The value of a metric.
+    Quantity {
+        number: f64,
+        unit: &'static str,
+    },
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl Value {
+    /// Takes a value of a report; null becomes an attribute that is not set.
+    pub fn of_json(value: &Json, of: impl FnOnce(u64) -> Self) -> Self {
+        match value {
+            Json::String(text) => Self::Text(text.clone()),
+            value => value.as_u64().map_or(Self::Unset, of),
+        }
+    }
+
+    pub fn of_seconds(seconds: u64) -> Self {
+        Self::Time(Timestamp::from_micros(seconds.saturating_mul(1_000_000) as i64))
+    }
+
+    pub fn text(&self) -> String {
+        match self {
+            Self::Unset | Self::Pending => String::new(),
+            Self::Text(text) => text.clone(),
+            Self::Sentence(text) => format!("\"{text}\""),
+            Self::Count(count) => count.to_string(),
+            Self::Size(bytes) => size(*bytes),
+            Self::Time(time) => time.iso(),
+            Self::Quantity { number, unit } => format!("{} {unit}", quantity(*number, unit)),
+        }
+    }
+
+    /// Returns the value in JSON: sizes are bytes, and the unit of a metric is an attribute of its definition.
+    pub fn json(&self) -> Json {
+        match self {
+            Self::Unset | Self::Pending => Json::Null,
+            Self::Sentence(text) => json!(text),
+            Self::Count(number) | Self::Size(number) => json!(number),
+            Self::Quantity { number, .. } => json!(number),
+            Self::Text(_) | Self::Time(_) => json!(self.text()),
+        }
+    }
+
+    fn number(&self) -> Option<f64> {
+        match self {
+            Self::Count(number) | Self::Size(number) => Some(*number as f64),
+            Self::Quantity { number, .. } => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// Compares for ORDER BY; attributes that are not set come first.
+    pub fn order(&self, other: &Self) -> Ordering {
+        match (self.number(), other.number(), self, other) {
+            (Some(left), Some(right), ..) => left.total_cmp(&right),
+            (_, _, Self::Time(left), Self::Time(right)) => left.cmp(right),
+            _ => self.text().to_ascii_lowercase().cmp(&other.text().to_ascii_lowercase()),
+        }
+    }
+
+    /// Compares with the value of a condition, except for LIKE. A quoted value is compared as a string, a bare one as what the
+    /// attribute is, if it can be read so. Strings are compared without regard to case.
+    pub fn compare(&self, operator: Operator, operand: &Operand) -> bool {
+        if *operand == Operand::Null {
+            return operator == Operator::Equal && (*self == Self::Unset || self.text().is_empty());
+        }
+        if *self == Self::Unset {
+            return false;
+        }
+        let text = operand.text();
+        let as_number = || match operand {
+            Operand::Bare(text) => self.number().zip(number(text)),
+            _ => None,
+        };
+        let as_time = || match self {
+            Self::Time(time) => Some(*time).zip(Timestamp::parse(text)),
+            _ => None,
+        };
+        let ordering = match (as_number(), as_time()) {
+            (Some((left, right)), _) => left.total_cmp(&right),
+            (_, Some((left, right))) => left.cmp(&right),
+            _ => self.plain().to_ascii_lowercase().cmp(&text.to_ascii_lowercase()),
+        };
+        match operator {
+            Operator::Equal | Operator::Like => ordering.is_eq(),
+            Operator::Less => ordering.is_lt(),
+            Operator::LessOrEqual => ordering.is_le(),
+            Operator::Greater => ordering.is_gt(),
+            Operator::GreaterOrEqual => ordering.is_ge(),
+        }
+    }
+
+    /// Returns whether LIKE compares the value as a number, which it does like `=`.
+    pub fn is_number_for(&self, operand: &Operand) -> bool {
+        matches!(operand, Operand::Bare(text) if self.number().is_some() && number(text).is_some())
+    }
+
+    /// The text without the quotation marks that are printed around free text.
+    pub fn plain(&self) -> String {
+        match self {
+            Self::Sentence(text) => (*text).to_owned(),
+            _ => self.text(),
+        }
+    }
+}
+
+/// Reads a number with an optional suffix: K, M, G or T, also with B.
+fn number(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" => 10,
+        "M" | "MB" => 20,
+        "G" | "GB" => 30,
+        "T" | "TB" => 40,
+        _ => return None,
+    };
+    let number: f64 = digits.replace(',', "").parse().ok()?;
+    Some(number * f64::from(shift).exp2())
+}
+
+/// Formats bytes in the largest unit of which they are at least one, with as many digits as needed up to six.
+fn size(bytes: u64) -> String {
+    let units = ["", "K", "M", "G", "T"];
+    let unit = (0..units.len()).rev().find(|unit| bytes >> (10 * unit) > 0).unwrap_or(0);
+    let number = format!("{:.6}", bytes as f64 / (1_u64 << (10 * unit)) as f64);
+    format!("{}{}", number.trim_end_matches('0').trim_end_matches('.'), units[unit])
+}
+
+/// Formats the number of a metric: requests and microseconds as integers with commas, MB with three decimals, and others with
+/// one.
+fn quantity(number: f64, unit: &str) -> String {
+    let decimals = match unit {
+        "IO requests" | "us" => 0,
+        "MB" | "MB/sec" => 3,
+        _ => 1,
+    };
+    let text = format!("{number:.decimals$}");
+    let (integer, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    let mut grouped = String::new();
+    for (at, digit) in integer.chars().enumerate() {
+        if at > 0 && (integer.len() - at).is_multiple_of(3) && !grouped.ends_with('-') {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    if fraction.is_empty() { grouped } else { format!("{grouped}.{fraction}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bare(text: &str) -> Operand {
+        Operand::Bare(text.to_owned())
+    }
+
+    #[test]
+    fn sizes_and_metrics_are_printed_as_cellcli_prints_them() {
+        let gib = 1_u64 << 30;
+        for (bytes, expected) in
+            [(0, "0"), (512, "512"), (1536, "1.5K"), (gib, "1G"), (gib * 557 + gib / 128 * 110, "557.859375G")]
+        {
+            assert_eq!(size(bytes), expected);
+        }
+        for (number, unit, expected) in [
+            (2665.0, "IO requests", "2,665 IO requests"),
+            (1_234_567.0, "us", "1,234,567 us"),
+            (1.94, "MB", "1.940 MB"),
+            (1234.5, "MB/sec", "1,234.500 MB/sec"),
+            (4.75, "%", "4.8 %"),
+            (0.0, "IO/sec", "0.0 IO/sec"),
+        ] {
+            assert_eq!(Value::Quantity { number, unit }.text(), expected);
+        }
+    }
+
+    #[test]
+    fn bare_values_compare_as_what_the_attribute_is() {
+        let size = Value::Size(100 << 20);
+        assert!(size.compare(Operator::Equal, &bare("100M")) && size.compare(Operator::Less, &bare("1g")));
+        assert!(size.compare(Operator::Greater, &bare("99.5MB")) && !size.compare(Operator::Equal, &bare("large")));
+        let metric = Value::Quantity { number: 12.0, unit: "MB" };
+        assert!(
+            metric.compare(Operator::GreaterOrEqual, &bare("12")) && metric.compare(Operator::Less, &bare("1,000"))
+        );
+        let time = Value::of_seconds(1_000_000_000);
+        assert!(time.compare(Operator::Greater, &bare("2001-09-09T03:46:39+02:00")));
+        assert!(time.compare(Operator::Equal, &Operand::Quoted("2001-09-08T19:46:40-06:00".into())));
+    }
+
+    #[test]
+    fn strings_compare_without_regard_to_case_and_quoted_values_as_strings() {
+        let status = Value::from("normal");
+        assert!(status.compare(Operator::Equal, &bare("NORMAL")));
+        assert!(status.compare(Operator::Equal, &Operand::Quoted("Normal".into())));
+        let count = Value::Count(10);
+        assert!(count.compare(Operator::Greater, &bare("9")), "numbers");
+        assert!(!count.compare(Operator::Greater, &Operand::Quoted("9".into())), "strings");
+        assert!(
+            Value::Unset.compare(Operator::Equal, &Operand::Null) && !count.compare(Operator::Equal, &Operand::Null)
+        );
+        assert!(!Value::Unset.compare(Operator::Less, &bare("9")));
+    }
+}

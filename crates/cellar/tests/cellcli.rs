@@ -1,0 +1,313 @@
+//! `cellar cellcli` with a running cell, as an operator types it.
+
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+/// A cell with two copies of its data on two directories.
+struct Cell {
+    folder: tempfile::TempDir,
+    daemon: Option<Child>,
+}
+
+impl Cell {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut cell = Self { folder, daemon: None };
+        for name in ["mount", "disk1", "disk2"] {
+            fs::create_dir(cell.path(name)).unwrap();
+        }
+        let at = |name: &str| cell.path(name).display().to_string();
+        let config = format!(
+            "name = \"c1\"\nmount = \"{}\"\nsocket = \"{}\"\ncache_size = \"64MiB\"\n[disk_group]\nau_size = \"1MiB\"\n\
+             reserve_size = \"16MiB\"\nredundancy = \"normal\"\n\
+             disks = [{{ path = \"{}\", failure_group = \"left\" }}, {{ path = \"{}\", failure_group = \"right\" }}]\n",
+            at("mount"),
+            at("cell.sock"),
+            at("disk1"),
+            at("disk2")
+        );
+        fs::write(cell.path("cell.toml"), config).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        command.args(["cell", "--config"]).arg(cell.path("cell.toml")).env_remove("NOTIFY_SOCKET");
+        let mut daemon = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(daemon.stderr.take().unwrap()).lines();
+        cell.daemon = Some(daemon);
+        let ready = lines.by_ref().map_while(Result::ok).find(|line| line.starts_with("cell c1 ready"));
+        assert!(ready.is_some(), "the daemon exited before it was ready");
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| println!("{line}")));
+        cell
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        command.args(["cellcli", "--interval", "100ms"]).env("CELLAR_CELL", self.path("cell.toml"));
+        command.current_dir(self.folder.path());
+        command
+    }
+
+    /// Runs a command, whose words need no quotes.
+    fn run(&self, command: &str) -> Output {
+        self.command().arg("-e").args(command.split(' ')).output().unwrap()
+    }
+
+    /// Returns the output of a command that succeeds.
+    fn text(&self, command: &str) -> String {
+        let output = self.run(command);
+        assert!(output.status.success(), "{command}: {}", errors(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, command: &str) -> Value {
+        let output = self.command().args(["--json", "-e", command]).output().unwrap();
+        assert!(output.status.success(), "{command}: {}", errors(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Returns the error of a command that fails, without a line end.
+    fn error(&self, command: &str) -> String {
+        let output = self.run(command);
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        errors(&output).trim_end().to_owned()
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+        let _ = Command::new("umount").args(["-l"]).arg(self.path("mount")).stderr(Stdio::null()).status();
+    }
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn objects_of_a_running_cell_are_listed_and_altered() {
+    let cell = Cell::start();
+    let disk1 = cell.path("disk1").display().to_string();
+
+    assert_eq!(cell.text("list cell"), "\t c1\t online\n");
+    let detail = cell.text("list cell detail");
+    assert!(
+        detail.contains("\t name:                   c1\n") && detail.contains("\t cellsrvStatus:          running\n")
+    );
+    assert_eq!(cell.text("LIST CELLDISK"), "\t CD_00_c1\t normal\n\t CD_01_c1\t normal\n");
+    assert_eq!(
+        cell.text("list griddisk attributes name, asmFailGroupName, asmmodestatus order by name desc limit 1"),
+        "\t DG_CD_01_c1\t right\t ONLINE\n"
+    );
+    assert_eq!(
+        cell.text("list celldisk where deviceName like .*/disk1 and size > 1M and not status = offline"),
+        "\t CD_00_c1\t normal\n"
+    );
+    assert_eq!(cell.text("list diskgroup attributes name, status, type"), "\t DG_c1\t MOUNTED\t NORMAL\n");
+    assert_eq!(cell.text("describe celldisk").lines().next(), Some("\t name"));
+    assert!(cell.text("help alter").contains("ALTER GRIDDISK {ALL | name [, name]...} INACTIVE"));
+    let disk = cell.json("list celldisk cd_00_C1 attributes name, deviceName, diskType, errorCount, size");
+    assert_eq!(disk[0]["deviceName"], *disk1);
+    assert_eq!((&disk[0]["diskType"], &disk[0]["errorCount"]), (&json!("Directory"), &json!(0)));
+    assert!(disk[0]["size"].as_u64().unwrap() > 1 << 20);
+
+    assert_eq!(cell.text("alter griddisk DG_CD_01_c1 inactive"), "GridDisk DG_CD_01_c1 successfully altered\n");
+    assert_eq!(cell.text("list celldisk where status != normal"), "\t CD_01_c1\t offline\n");
+    assert_eq!(cell.text("list griddisk where offlineSince > 2020-01-01T00:00:00Z"), "\t DG_CD_01_c1\t inactive\n");
+    assert_eq!(cell.text("list diskgroup attributes status, offlineDisks"), "\t DEGRADED\t 1\n");
+    let refused = cell.error("alter celldisk CD_00_c1 inactive");
+    assert!(refused.starts_with("CELL-90005: the cell refused the request"), "{refused}");
+    assert_eq!(
+        cell.text("alter celldisk all where status = offline active"),
+        "CellDisk CD_01_c1 successfully altered\n"
+    );
+    assert_eq!(cell.text("list griddisk where asmModeStatus != ONLINE"), "");
+    assert_eq!(cell.text("alter diskgroup DG_c1 scrub rate = 0"), "DiskGroup DG_c1 scrub started\n");
+    let started = cell.json("list diskgroup attributes scrubStatus, scrubStarted");
+    assert!(started[0]["scrubStarted"].as_str().unwrap().ends_with("+00:00"), "{started}");
+    assert_eq!(cell.text("alter diskgroup all scrub stop"), "DiskGroup DG_c1 scrub stopped\n");
+
+    for (command, expected) in [
+        ("list flashcache detail", "CELL-90003: FLASHCACHE: this cell has no flash cache"),
+        ("alter iormplan objective = auto", "CELL-90003: IORMPLAN: this cell has no I/O resource management"),
+        ("list metrichistory", "CELL-90003: METRICHISTORY: this cell keeps no history of metrics"),
+        ("create flashlog all", "CELL-90003: FLASHLOG: this cell has no flash log"),
+        ("drop celldisk CD_00_c1", "CELL-90004: DROP: the objects of a cell follow from its configuration file"),
+        (
+            "list celldisk cd_07_c1",
+            "CELL-90002: CELLDISK \"cd_07_c1\" does not exist; this cell has CD_00_c1, CD_01_c1",
+        ),
+        (
+            "list celldisk attributes colour",
+            "CELL-90001: \"colour\" is not an attribute of CELLDISK; its attributes are name, ",
+        ),
+        ("list celldisk where colour = red", "CELL-90001: \"colour\" is not an attribute of CELLDISK"),
+        ("list celldisk order by colour", "CELL-90001: \"colour\" is not an attribute of CELLDISK"),
+        ("list celldisk where name like CD_[", "CELL-90007: \"CD_[\" is not a regular expression"),
+        ("alter griddisk all offline", "CELL-90004: ALTER GRIDDISK does not know \"offline\": the operations are"),
+        ("alter griddisk all name = x", "CELL-90004: ALTER GRIDDISK cannot assign name: the operations are"),
+        ("alter cell name = x", "CELL-90004: ALTER CELL cannot assign name: ALTER does not change CELL"),
+        ("alter diskgroup all scrub rate = fast", "CELL-90007: RATE fast: write MiB per second"),
+        ("list celldisks", "CELL-01504: invalid command syntax at \"celldisks\": expected one of CELL, CELLDISK"),
+    ] {
+        let error = cell.error(command);
+        assert!(error.starts_with(expected), "{command}: {error}");
+    }
+}
+
+#[test]
+fn commands_come_from_options_files_and_standard_input() {
+    let cell = Cell::start();
+    let run = |arguments: &[&str]| cell.command().args(arguments).output().unwrap();
+    let text = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
+
+    let output = run(&["-e", "list cell; -- nothing\nlist celldisk -\n attributes name", "-e", "list", "diskgroup"]);
+    assert_eq!(text(&output), "\t c1\t online\n\t CD_00_c1\n\t CD_01_c1\n\t DG_c1\t MOUNTED\n");
+    let output = run(&["-m", "-e", "alter griddisk all inactive"]);
+    assert_eq!(
+        (output.status.code(), errors(&output).as_str()),
+        (Some(1), "CELL-90006: ALTER changes the cell, which option -m forbids\n")
+    );
+
+    let script = "REM a script\nspool log\nset echo on\nlist flashlog\n@inner.scl\nlist cell -\n  detail\n";
+    fs::write(cell.path("outer.scl"), script).unwrap();
+    fs::write(cell.path("inner.scl"), "list cell attributes name; exit; list celldisk").unwrap();
+    let output = run(&["-e", "@outer.scl"]);
+    assert_eq!(output.status.code(), Some(1), "one of the commands fails, and the others run");
+    assert_eq!(text(&output), "> list flashlog\n> @inner.scl\n> list cell attributes name\n\t c1\n> exit\n");
+    let spooled = fs::read_to_string(cell.path("log")).unwrap();
+    assert!(spooled.contains("CELL-90003: FLASHLOG: this cell has no flash log\n> @inner.scl\n"), "{spooled}");
+    let missing = run(&["-e", "start", "missing.scl"]);
+    assert!(errors(&missing).starts_with("CELL-90008: could not read missing.scl"), "{}", errors(&missing));
+    fs::write(cell.path("endless.scl"), "@endless.scl").unwrap();
+    assert!(errors(&run(&["-e", "@endless.scl"])).contains("started by 16 files that start each other"));
+
+    let mut command = cell.command();
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"list -\ncell\nlist celldisk limit 1; quit\nlist cell").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((text(&output).as_str(), output.status.code()), ("\t c1\t online\n\t CD_00_c1\t normal\n", Some(0)));
+
+    let socket = cell.path("cell.sock").display().to_string();
+    assert_eq!(text(&run(&["--cell", &socket, "-e", "list cell"])), "\t c1\t online\n");
+    let missing = run(&["--cell", "missing.toml", "-e", "list cell"]);
+    assert_eq!(missing.status.code(), Some(2), "{}", errors(&missing));
+    let mut daemon_stopped = cell;
+    let mut daemon = daemon_stopped.daemon.take().unwrap();
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    let error = daemon_stopped.error("list cell");
+    assert!(error.starts_with("CELL-01514: could not connect to a cell at "), "{error}");
+}
+
+#[test]
+fn databases_are_those_whose_files_the_cell_serves() {
+    let cell = Cell::start();
+    let folder = cell.path("mount/pg/base/5");
+    fs::create_dir_all(&folder).unwrap();
+    let file = File::create(folder.join("16384")).unwrap();
+    file.write_all_at(&[1; 3 * 8192], 0).unwrap();
+    file.sync_all().unwrap();
+    let databases = cell.json("list database attributes name, clusterRoot, databaseID, writeSize");
+    assert_eq!(databases, json!([{ "name": "pg/5", "clusterRoot": "pg", "databaseID": 5, "writeSize": 3 * 8192 }]));
+    assert_eq!(cell.text("list database where databaseID > 4 and syncRequests > 0"), "\t pg/5\n");
+}
+
+#[test]
+fn metrics_have_oracle_s_names_and_the_values_of_the_counters() {
+    let cell = Cell::start();
+    let file = File::create(cell.path("mount/a")).unwrap();
+    file.write_all_at(&vec![1; 8 << 20], 0).unwrap();
+    file.sync_all().unwrap();
+
+    assert_eq!(
+        cell.text("list metricdefinition where objectType = cell"),
+        "\t CL_CPUT\n\t CL_CPUT_CS\n\t CL_MEMUT\n\t CL_RUNQ\n"
+    );
+    let definition = cell.text("list metricdefinition cd_io_by_w_lg detail");
+    let expected = "\t name:                   CD_IO_BY_W_LG\n\t description:            \"Number of megabytes written in large blocks to a cell disk\"\n\
+                    \t metricType:             Cumulative\n\t objectType:             CELLDISK\n\t unit:                   MB\n";
+    assert_eq!(definition, expected);
+
+    // Both disks store a copy of the file.
+    let written = cell.json("list metriccurrent where name like 'CD_IO_BY_W_.*' and metricType = Cumulative");
+    let mebibytes: f64 = written.as_array().unwrap().iter().map(|metric| metric["metricValue"].as_f64().unwrap()).sum();
+    assert!((16.0..32.0).contains(&mebibytes), "{written}");
+    // The kernel's requests may be large or small, but are alike.
+    let mostly = cell
+        .text("list metriccurrent where name like CD_IO_BY_W_.[GM] and metricValue > 4 attributes metricObjectName");
+    assert_eq!(mostly, "\t CD_00_c1\n\t CD_01_c1\n");
+    let requests = cell.json("list metriccurrent GD_IO_RQ_W_SM, CD_IO_RQ_W_SM order by metricObjectName");
+    assert_eq!(requests[2]["metricObjectName"], "DG_CD_00_c1");
+    assert_eq!(requests[2]["metricValue"], requests[0]["metricValue"], "a grid disk is all of a cell disk");
+    assert!(requests[0]["metricValue"].as_f64().unwrap() > 0.0, "{requests}");
+
+    let started = std::time::Instant::now();
+    let rates = cell.text("list metriccurrent where metricType = Rate and name like 'CD_IO_RQ.*' and metricValue = 0");
+    assert_eq!(rates.lines().filter(|line| line.ends_with("0.0 IO/sec")).count(), rates.lines().count());
+    assert!(started.elapsed().as_millis() >= 100, "a rate takes two readings");
+    let cpu = cell.text("list metriccurrent where name like 'CL_CPUT.*' detail");
+    assert!(cpu.contains("\t metricObjectName:       c1\n") && cpu.contains(" %\n"), "{cpu}");
+}
+
+/// Opens a terminal, and returns its two ends.
+fn terminal() -> (File, OwnedFd) {
+    let (mut master, mut slave) = (-1, -1);
+    // SAFETY: the first two pointers are valid for the descriptors that the call writes; the others may be null.
+    let opened = unsafe {
+        libc::openpty(&mut master, &mut slave, std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut())
+    };
+    assert_eq!(opened, 0);
+    // SAFETY: the call above opened both descriptors, which nothing else owns.
+    unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) }
+}
+
+#[test]
+fn the_prompt_completes_words_and_remembers_commands() {
+    let cell = Cell::start();
+    let (mut master, slave) = terminal();
+    let mut command = cell.command();
+    command.env("HOME", cell.folder.path()).env("TERM", "xterm");
+    command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(slave);
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let (mut seen, mut from) = (String::new(), 0);
+    // Reads until a text appears, after the place where the former one did.
+    let mut until = |master: &mut File, text: &str| {
+        let mut buffer = [0; 1024];
+        let found = loop {
+            if let Some(at) = seen[from..].find(text) {
+                break at;
+            }
+            let length = master.read(&mut buffer).unwrap_or(0);
+            assert!(length > 0, "{text} is missing in {seen}");
+            seen += &String::from_utf8_lossy(&buffer[..length]);
+        };
+        from += found + text.len();
+    };
+    until(&mut master, "HELP lists the commands");
+    until(&mut master, "CellCLI> ");
+    master.write_all(b"list celld\t attributes name -\r").unwrap();
+    until(&mut master, "celldisk");
+    until(&mut master, "\n");
+    master.write_all(b"limit 1\r").unwrap();
+    until(&mut master, "CD_00_c1");
+    until(&mut master, "CellCLI> ");
+    master.write_all(b"show\r").unwrap();
+    until(&mut master, "CELL-01504");
+    until(&mut master, "CellCLI> ");
+    master.write_all(b"quit\r").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "a command failed");
+    let history = fs::read_to_string(cell.path(".cellcli_history")).unwrap();
+    assert!(history.contains("list celldisk attributes name -\nlimit 1\nshow\nquit\n"), "{history}");
+}
