@@ -46,6 +46,10 @@ install)
     prefix=${PREFIX:-/usr/local}
     with_right_to_write "$prefix" install -D -m 755 "$CELLAR_BIN" "$prefix/bin/cellar"
     say "$prefix/bin/cellar is installed"
+    for link in cellcli dcli; do
+        with_right_to_write "$prefix" ln -sf cellar "$prefix/bin/$link"
+        say "$prefix/bin/$link is a link to cellar"
+    done
     unit=$(mktemp)
     sed "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" dist/cellar-cell@.service >"$unit"
     with_right_to_write "$prefix" install -D -m 644 "$unit" "$prefix/lib/systemd/system/cellar-cell@.service"

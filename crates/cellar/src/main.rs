@@ -4,6 +4,7 @@ mod awr;
 mod cell;
 mod cell_source;
 mod cellcli;
+mod dcli;
 mod disk;
 mod group;
 mod inspect;
@@ -12,7 +13,8 @@ mod status;
 mod top;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Exit code for invalid arguments or configuration.
@@ -35,6 +37,7 @@ enum Command {
     Awr(awr::AwrArguments),
     Cell(cell::CellArguments),
     Cellcli(cellcli::CellcliArguments),
+    Dcli(dcli::DcliArguments),
     Disk(disk::DiskArguments),
     Group(group::GroupArguments),
     Inspect(inspect::InspectArguments),
@@ -49,11 +52,25 @@ enum Command {
     },
 }
 
+/// Commands that a link to the binary with their name runs, so that commands written for Oracle's tools work as they are.
+const LINKS: [&str; 2] = ["cellcli", "dcli"];
+
+/// Returns the arguments of the process. The name of a link becomes the command.
+fn arguments() -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    let name = arguments.first().and_then(|path| Path::new(path).file_name()).map(OsString::from);
+    if let Some(name) = name.filter(|name| LINKS.iter().any(|link| name == link)) {
+        arguments.insert(1, name);
+    }
+    arguments
+}
+
 fn main() -> ExitCode {
-    match Arguments::parse().command {
+    match Arguments::parse_from(arguments()).command {
         Command::Awr(arguments) => awr::run(&arguments),
         Command::Cell(arguments) => cell::run(&arguments),
         Command::Cellcli(arguments) => cellcli::run(&arguments),
+        Command::Dcli(arguments) => dcli::run(&arguments),
         Command::Disk(arguments) => disk::run(&arguments),
         Command::Group(arguments) => group::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),

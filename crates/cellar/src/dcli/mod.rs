@@ -1,0 +1,257 @@
+//! `cellar dcli`: runs a command on several cells over ssh, as Oracle's dcli.
+
+mod remote;
+mod report;
+
+use crate::CONFIG_EXIT;
+use regex_lite::Regex;
+use remote::{Remote, quoted};
+use report::{Outcome, python_list, report};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Cells that work at the same time, unless --batchsize.
+const BATCH_DEFAULT: u16 = 64;
+
+/// Run a command on several cells over ssh, and print its output with the names of the cells
+///
+/// The words after the options are the command, which the shell of each cell runs. ssh must not ask for a password.
+///
+/// Exit codes: 0 done on all cells; 1 a cell was not reached, or the command failed there; 2 nothing was run.
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct DcliArguments {
+    /// The cells, with commas between them
+    #[arg(short = 'c', value_name = "CELLS", value_delimiter = ',')]
+    cells: Vec<String>,
+    /// A file with a cell on each line
+    #[arg(short = 'g', value_name = "FILE")]
+    group_file: Option<PathBuf>,
+    /// The user on the cells
+    #[arg(short = 'l', value_name = "USER")]
+    user: Option<String>,
+    /// Abbreviate output that is not an error: list the cells where the command succeeded
+    #[arg(short = 'n')]
+    abbreviates: bool,
+    /// Remove output lines that match from their start, and list the cells that printed such lines
+    #[arg(short = 'r', value_name = "REGEXP", value_parser = line_pattern)]
+    removed: Option<LinePattern>,
+    /// List the cells first
+    #[arg(short = 't')]
+    lists_cells: bool,
+    /// Copy a file or folder to the cells before the command runs; may be repeated
+    #[arg(short = 'f', value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Where -f and -x copy to on the cells: a file, or a folder if it ends with a slash; the home folder by default
+    #[arg(short = 'd', value_name = "DESTINATION", default_value = "", hide_default_value = true)]
+    destination: String,
+    /// Copy a script to the cells and run it, with the words after the options as its arguments; CellCLI runs files named *.scl
+    #[arg(short = 'x', value_name = "SCRIPT")]
+    script: Option<PathBuf>,
+    /// Options for ssh and scp, with blanks between them
+    #[arg(
+        short = 's',
+        value_name = "OPTIONS",
+        allow_hyphen_values = true,
+        default_value = "",
+        hide_default_value = true
+    )]
+    ssh_options: String,
+    /// Run on one cell after the other
+    #[arg(long)]
+    serial: bool,
+    /// Maximum number of cells that work at the same time
+    #[arg(long, value_name = "COUNT", default_value_t = BATCH_DEFAULT, value_parser = clap::value_parser!(u16).range(1..))]
+    batchsize: u16,
+    /// Hide what the command prints to standard error
+    #[arg(long)]
+    hidestderr: bool,
+    /// The program to use as ssh
+    #[arg(long, value_name = "PROGRAM", default_value = "ssh")]
+    ssh: PathBuf,
+    /// The program to use as scp
+    #[arg(long, value_name = "PROGRAM", default_value = "scp")]
+    scp: PathBuf,
+    /// The command
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct LinePattern {
+    text: String,
+    regex: Regex,
+}
+
+fn line_pattern(text: &str) -> Result<LinePattern, String> {
+    let regex = Regex::new(&format!("^(?:{text})")).map_err(|error| error.to_string())?;
+    Ok(LinePattern { text: text.to_owned(), regex })
+}
+
+pub fn run(arguments: &DcliArguments) -> ExitCode {
+    match run_on_cells(arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("cellar dcli: {error}");
+            CONFIG_EXIT.into()
+        }
+    }
+}
+
+/// Returns whether everything succeeded on all cells.
+fn run_on_cells(arguments: &DcliArguments) -> Result<bool, String> {
+    let mut cells = arguments.cells.clone();
+    if let Some(path) = &arguments.group_file {
+        let text = std::fs::read_to_string(path);
+        cells.extend(group(&text.map_err(|error| format!("could not read {}: {error}", path.display()))?));
+    }
+    let cells = distinct(cells)?;
+    if arguments.lists_cells {
+        println!("Target cells: {}", python_list(&cells));
+    }
+    let command = command(arguments)?;
+    let copies = !arguments.files.is_empty() || arguments.script.is_some();
+    if command.is_none() && !copies {
+        return match arguments.lists_cells {
+            true => Ok(true),
+            false => Err("there is no command; write it after the options, or use -f, -x or -t".to_owned()),
+        };
+    }
+    let remote = Remote {
+        ssh: &arguments.ssh,
+        scp: &arguments.scp,
+        options: arguments.ssh_options.split_whitespace().collect(),
+        user: arguments.user.as_deref(),
+        hides_errors: arguments.hidestderr,
+    };
+    let work = |cell: &str| -> std::io::Result<Outcome> {
+        let files: Vec<&Path> = arguments.files.iter().chain(&arguments.script).map(PathBuf::as_path).collect();
+        let copied = match files[..] {
+            [] => None,
+            _ => Some(remote.copy(cell, &files, &arguments.destination)?),
+        };
+        match (copied, &command) {
+            (Some(copied), _) if !copied.succeeded => Ok(copied),
+            (_, Some(command)) => remote.run(cell, command),
+            (copied, None) => Ok(copied.unwrap_or_default()),
+        }
+    };
+    let batch = if arguments.serial { 1 } else { usize::from(arguments.batchsize) };
+    let outcomes = in_parallel(&cells, batch, work).map_err(|error| {
+        let (ssh, scp) = (arguments.ssh.display(), arguments.scp.display());
+        format!("could not run {ssh} or {scp}: {error}")
+    })?;
+    let removed = arguments.removed.as_ref().map(|pattern| (pattern.text.as_str(), &pattern.regex));
+    print!("{}", report(&cells, &outcomes, arguments.abbreviates, removed));
+    Ok(outcomes.iter().all(|outcome| outcome.succeeded))
+}
+
+/// Returns what the cells run.
+fn command(arguments: &DcliArguments) -> Result<Option<String>, String> {
+    let words = arguments.command.join(" ");
+    let Some(script) = &arguments.script else {
+        let command = without_typographic_quotes(words.trim());
+        return Ok(Some(command.to_owned()).filter(|command| !command.is_empty()));
+    };
+    let name = script.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| format!("-x {} is not a file", script.display()))?;
+    let path = match arguments.destination.as_str() {
+        "" => name.to_owned(),
+        folder if folder.ends_with('/') => format!("{folder}{name}"),
+        file => file.to_owned(),
+    };
+    let path = if path.contains('/') { path } else { format!("./{path}") };
+    let path = quoted(&path);
+    Ok(Some(match name.ends_with(".scl") {
+        true => format!("cellar cellcli -e @{path}"),
+        false => format!("chmod u+x {path} && {path} {words}").trim_end().to_owned(),
+    }))
+}
+
+/// Removes typographic quotation marks around a whole command: a shell does not remove them.
+fn without_typographic_quotes(command: &str) -> &str {
+    let inner = command.strip_prefix(['\u{2018}', '\u{201c}']);
+    inner.and_then(|inner| inner.strip_suffix(['\u{2019}', '\u{201d}'])).unwrap_or(command)
+}
+
+/// Returns the cells of a group file: one on each line, with comments after #.
+fn group(text: &str) -> Vec<String> {
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// Returns each cell once. A name that ssh would take for an option is an error.
+fn distinct(cells: Vec<String>) -> Result<Vec<String>, String> {
+    let mut distinct: Vec<String> = Vec::new();
+    for cell in cells.iter().map(|cell| cell.trim()).filter(|cell| !cell.is_empty()) {
+        if cell.starts_with('-') || cell.contains(char::is_whitespace) {
+            return Err(format!("\"{cell}\" is not the name of a cell"));
+        }
+        if !distinct.iter().any(|known| known == cell) {
+            distinct.push(cell.to_owned());
+        }
+    }
+    match distinct.is_empty() {
+        true => Err("there are no cells; name them with -c or -g".to_owned()),
+        false => Ok(distinct),
+    }
+}
+
+/// Works on all cells, on at most `batch` of them at a time, and returns the outcomes in the order of the cells.
+fn in_parallel(
+    cells: &[String],
+    batch: usize,
+    work: impl Fn(&str) -> std::io::Result<Outcome> + Sync,
+) -> std::io::Result<Vec<Outcome>> {
+    let next = AtomicUsize::new(0);
+    let outcomes: Mutex<Vec<Option<std::io::Result<Outcome>>>> = Mutex::new(cells.iter().map(|_| None).collect());
+    std::thread::scope(|scope| {
+        for _ in 0..batch.min(cells.len()) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(cell) = cells.get(at) else { return };
+                    let outcome = work(cell);
+                    outcomes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)[at] = Some(outcome);
+                }
+            });
+        }
+    });
+    let outcomes = outcomes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    outcomes.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_file_has_a_cell_on_each_line() {
+        assert_eq!(group("# cells\ncell1\n\n  cell2 # new\r\n"), ["cell1", "cell2"]);
+        let cells = |cells: &[&str]| distinct(cells.iter().map(|cell| (*cell).to_owned()).collect());
+        assert_eq!(cells(&["b", " a", "", "b"]).unwrap(), ["b", "a"]);
+        assert!(cells(&["-oProxyCommand=x"]).unwrap_err().contains("not the name of a cell"));
+        assert!(cells(&[]).unwrap_err().contains("name them with -c or -g"));
+    }
+
+    #[test]
+    fn outcomes_are_in_the_order_of_the_cells() {
+        let cells: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+        for batch in [1, 3, 64] {
+            let work = |cell: &str| Ok(Outcome { succeeded: true, output: cell.to_owned() });
+            let outcomes = in_parallel(&cells, batch, work).unwrap();
+            let outputs: Vec<String> = outcomes.into_iter().map(|outcome| outcome.output).collect();
+            assert_eq!(outputs, cells);
+        }
+    }
+
+    #[test]
+    fn typographic_quotes_around_a_command_are_removed() {
+        let command = "\u{2018}cellcli -e alter iormplan objective = auto\u{2019}";
+        assert_eq!(without_typographic_quotes(command), "cellcli -e alter iormplan objective = auto");
+        assert_eq!(without_typographic_quotes("echo \u{2019}"), "echo \u{2019}");
+    }
+}

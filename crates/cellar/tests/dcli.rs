@@ -1,0 +1,165 @@
+//! `cellar dcli` with scripts in place of ssh and scp: a cell is a folder, in which its commands run.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+const SSH: &str = r#"#!/bin/sh
+while :; do
+    case $1 in
+    -o) shift 2 ;;
+    -l) user=$2; shift 2 ;;
+    *) break ;;
+    esac
+done
+cell=$1
+shift
+if [ "$cell" = down ]; then
+    echo "ssh: connect to host down port 22: No route to host" >&2
+    exit 255
+fi
+cd "$CELLS/$cell" || exit 255
+CELL=$cell REMOTE_USER=$user exec sh -c "$*"
+"#;
+const SCP: &str = r#"#!/bin/sh
+while [ "$1" != -- ]; do shift; done
+shift
+for last; do :; done
+host=${last%%:*}
+while [ $# -gt 1 ]; do
+    cp -p -r "$1" "$CELLS/${host#*@}/${last#*:}" || exit 1
+    shift
+done
+"#;
+
+struct Cells(tempfile::TempDir);
+
+impl Cells {
+    fn new() -> Self {
+        let cells = Self(tempfile::tempdir().unwrap());
+        for cell in ["cell1", "cell2", "cell3"] {
+            fs::create_dir(cells.path(cell)).unwrap();
+        }
+        for (name, text) in [("ssh", SSH), ("scp", SCP)] {
+            fs::write(cells.path(name), text).unwrap();
+            fs::set_permissions(cells.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        cells
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn dcli(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        command.arg("dcli").arg("--scp").arg(self.path("scp"));
+        if !arguments.contains(&"--ssh") {
+            command.arg("--ssh").arg(self.path("ssh"));
+        }
+        command.args(arguments).env("CELLS", self.0.path()).output().unwrap()
+    }
+
+    /// Checks output and exit code.
+    fn check(&self, arguments: &[&str], code: i32, expected: &str) {
+        let output = self.dcli(arguments);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{arguments:?}: {}", errors(&output));
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+    }
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_command_runs_on_all_cells() {
+    let cells = Cells::new();
+    fs::write(cells.path("group"), "# the group\ncell2\ncell3\n").unwrap();
+    let group = cells.path("group").display().to_string();
+
+    let out = "cell1: hello cell1\ncell2: hello cell2\n";
+    cells.check(&["-c", "cell1,cell2", "echo", "  hello $CELL"], 0, out);
+    cells.check(&["-c", "cell1,cell2", "--serial", "echo hello $CELL"], 0, out);
+    cells.check(&["-g", &group, "-c", "cell1", "--batchsize", "2", "echo x"], 0, "cell1: x\ncell2: x\ncell3: x\n");
+    cells.check(&["-c", "cell1", "-l", "root", "-s", "-o Port=22", "echo $REMOTE_USER -e"], 0, "cell1: root -e\n");
+    cells.check(&["-t", "-g", &group], 0, "Target cells: ['cell2', 'cell3']\n");
+    cells.check(&["-t", "-c", "cell1", "echo x"], 0, "Target cells: ['cell1']\ncell1: x\n");
+    let command = "echo 1; echo 2 >&2; echo 3";
+    cells.check(&["-c", "cell1", command], 0, "cell1: 1\ncell1: 2\ncell1: 3\n");
+    cells.check(&["-c", "cell1", "--hidestderr", command], 0, "cell1: 1\ncell1: 3\n");
+}
+
+#[test]
+fn failures_are_shown_and_set_the_exit_code() {
+    let cells = Cells::new();
+    let unreachable = "down: ssh: connect to host down port 22: No route to host\n";
+    cells.check(&["-c", "cell1,down", "echo ok"], 1, &format!("cell1: ok\n{unreachable}"));
+    cells.check(&["-n", "-c", "cell1,down,cell2", "echo ok"], 1, &format!("OK: ['cell1', 'cell2']\n{unreachable}"));
+    cells.check(
+        &["-n", "-c", "cell1,cell2", "[ $CELL = cell1 ] || { echo no; exit 3; }"],
+        1,
+        "OK: ['cell1']\ncell2: no\n",
+    );
+    let command = "echo CD_00 normal; echo CD_01 offline";
+    let expected = ".*normal: ['cell1', 'cell2']\ncell1: CD_01 offline\ncell2: CD_01 offline\n";
+    cells.check(&["-r", ".*normal", "-c", "cell1,cell2", command], 0, expected);
+
+    for (arguments, expected) in [
+        (&["echo x"][..], "there are no cells; name them with -c or -g"),
+        (&["-c", "cell1"], "there is no command"),
+        (&["-c", "-oProxyCommand=x", "echo x"], "is not the name of a cell"),
+        (&["-g", "/missing", "echo x"], "could not read /missing"),
+        (&["-c", "cell1", "-r", "[", "echo x"], "no closing bracket"),
+        (&["-c", "cell1", "--ssh", "/missing/ssh", "echo x"], "could not run /missing/ssh"),
+    ] {
+        let output = cells.dcli(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(errors(&output).contains(expected), "{arguments:?}: {}", errors(&output));
+    }
+}
+
+#[test]
+fn files_are_copied_and_scripts_run() {
+    let cells = Cells::new();
+    fs::write(cells.path("notes.txt"), "text").unwrap();
+    fs::write(cells.path("run me.sh"), "#!/bin/sh\necho $CELL $1 $(cat notes.txt)\n").unwrap();
+    fs::write(cells.path("a.scl"), "list cell").unwrap();
+    let at = |name: &str| cells.path(name).display().to_string();
+
+    cells.check(&["-c", "cell1,cell2", "-f", &at("notes.txt")], 0, "");
+    cells.check(&["-c", "cell1,cell2", "cat notes.txt"], 0, "cell1: text\ncell2: text\n");
+    cells.check(
+        &["-c", "cell1,cell2", "-l", "u", "-x", &at("run me.sh"), "go"],
+        0,
+        "cell1: cell1 go text\ncell2: cell2 go text\n",
+    );
+    cells.check(&["-c", "cell1", "-f", &at("notes.txt"), "-d", "other", "cat other"], 0, "cell1: text\n");
+    // The command for a script of CellCLI, which needs no cell to be seen.
+    let bin = cells.path("cell3/bin");
+    fs::create_dir(&bin).unwrap();
+    fs::write(bin.join("cellar"), "#!/bin/sh\necho \"$@\"\n").unwrap();
+    fs::set_permissions(bin.join("cellar"), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    command.arg("dcli").arg("--ssh").arg(cells.path("ssh")).arg("--scp").arg(cells.path("scp"));
+    let output =
+        command.args(["-c", "cell3", "-x", &at("a.scl")]).env("CELLS", cells.0.path()).env("PATH", path).output();
+    assert_eq!(String::from_utf8_lossy(&output.unwrap().stdout), "cell3: cellcli -e @./a.scl\n");
+    assert!(cells.path("cell3/a.scl").exists());
+
+    let missing = cells.dcli(&["-c", "cell1", "-f", "/missing/file", "echo not run"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(!String::from_utf8_lossy(&missing.stdout).contains("not run"));
+}
+
+#[test]
+fn a_link_to_the_binary_runs_the_command_of_its_name() {
+    let cells = Cells::new();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_cellar"), cells.path("dcli")).unwrap();
+    let mut command = Command::new(cells.path("dcli"));
+    command.arg("--ssh").arg(cells.path("ssh")).args(["-c", "cell1", "echo x"]);
+    let output = command.env("CELLS", cells.0.path()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "cell1: x\n");
+}
