@@ -171,12 +171,13 @@ fn active_sessions(slots: &[(String, BTreeMap<String, f64>)], cpus: Option<f64>)
 fn bar_chart(title: &str, unit: &str, bars: &[Bar]) -> String {
     const LABEL: f64 = 360.0;
     const VALUE: f64 = 210.0;
-    let greatest = bars.iter().map(|bar| bar.value).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+    let greatest = bars.iter().map(|bar| bar.value.abs()).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
     let height = BAR_HEIGHT * bars.len() as f64 + 8.0;
     let mut body = String::new();
     for (index, bar) in bars.iter().enumerate() {
         let y = 4.0 + BAR_HEIGHT * index as f64;
-        let width = ((WIDTH - LABEL - VALUE) * bar.value / greatest).max(1.0);
+        let width = ((WIDTH - LABEL - VALUE) * bar.value.abs() / greatest).max(1.0);
+        let class = if bar.value < 0.0 { "bar less" } else { "bar" };
         let label: String = bar.label.chars().take(46).collect();
         let text = format!(
             "<text class=\"label\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
@@ -190,7 +191,7 @@ fn bar_chart(title: &str, unit: &str, bars: &[Bar]) -> String {
         };
         let _ = write!(
             body,
-            "{text}<rect class=\"bar\" x=\"{LABEL}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{}\" rx=\"2\"><title>{}</title></rect><text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            "{text}<rect class=\"{class}\" x=\"{LABEL}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{}\" rx=\"2\"><title>{}</title></rect><text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             y + 2.0,
             BAR_HEIGHT - 5.0,
             escape(&bar.label),

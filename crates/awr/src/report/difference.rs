@@ -14,6 +14,8 @@ use crate::view::{View, one_line, time_text};
 use std::collections::{BTreeMap, BTreeSet};
 
 const ROWS: usize = 25;
+/// The least change that is listed, in average active sessions: the table prints three decimals.
+const CHANGE_MIN: f64 = 0.0005;
 
 /// A table of both reports to compare: section, key column, compared columns.
 struct Comparison {
@@ -160,17 +162,20 @@ fn ranking(first: &Document, second: &Document) -> Section {
         ];
         rows.push((change, key.1.clone(), row));
     }
-    rows.retain(|(change, ..)| *change != 0.0);
+    rows.retain(|(change, ..)| change.abs() >= CHANGE_MIN);
     rows.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
     rows.truncate(ROWS);
     let bars = rows.iter().take(10).map(|(change, name, _)| Bar {
         label: name.clone(),
-        value: change.abs(),
+        value: *change,
         text: format!("{change:+.3} sessions"),
         link: None,
     });
-    let chart =
-        Chart::Bars { title: "Greatest changes".to_owned(), unit: "average active sessions", bars: bars.collect() };
+    let chart = Chart::Bars {
+        title: "Greatest changes; pale: decreases".to_owned(),
+        unit: "average active sessions",
+        bars: bars.collect(),
+    };
     let columns = [
         "<Kind",
         "<Name",
@@ -196,6 +201,7 @@ fn findings(first: &Document, second: &Document) -> Section {
     let (one, two) = (rules::judge(first), rules::judge(second));
     let mut table = Table::new(&["<Id", "<Finding Name", "1st % DB time", "2nd % DB time", "<Verdict"]);
     let ids: BTreeSet<&str> = one.findings.iter().chain(&two.findings).map(|finding| finding.id).collect();
+    let mut rows = Vec::new();
     for id in ids {
         let of = |findings: &Findings| {
             let all: Vec<_> = findings.findings.iter().filter(|finding| finding.id == id).cloned().collect();
@@ -208,14 +214,17 @@ fn findings(first: &Document, second: &Document) -> Section {
             (Some(_), None) => "gone",
             _ => "in both periods",
         };
-        table.push(vec![
+        let row = vec![
             Cell::text(id),
             Cell::text(b.or(a).map_or_else(String::new, |finding| finding.title)),
             Cell::percent(impact_a, 1),
             Cell::percent(impact_b, 1),
             Cell::text(verdict),
-        ]);
+        ];
+        rows.push((impact_a.unwrap_or(0.0).max(impact_b.unwrap_or(0.0)), row));
     }
+    rows.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    table.rows.extend(rows.into_iter().map(|(_, row)| row));
     Section::new("findings", Group::Summary, "Findings of Both Periods").table_or(table, "No finding in either period.")
 }
 

@@ -125,7 +125,7 @@ fn findings(all: &Instances<'_>) -> Section {
         .table_or(table, "No finding: no rule applies to the figures of these intervals.")
 }
 
-/// Adds the rows Sum, Avg and Std, computed from the columns' figures.
+/// Adds the rows Sum, Avg, Std, Min and Max, computed from the columns' figures.
 fn with_totals(mut table: Table, has_sum: bool) -> Table {
     let columns = table.columns.len();
     let spreads: Vec<Option<Spread>> =
@@ -144,6 +144,8 @@ fn with_totals(mut table: Table, has_sum: bool) -> Table {
     }
     total("Avg", |spread| Some(spread.average));
     total("Std", |spread| spread.standard_deviation);
+    total("Min", |spread| Some(spread.minimum));
+    total("Max", |spread| Some(spread.maximum));
     table
 }
 

@@ -108,6 +108,7 @@ pub struct Column {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
     pub label: String,
+    /// A bar of a negative value is as long as its amount, and pale.
     pub value: f64,
     /// The value as text.
     pub text: String,
