@@ -1724,7 +1724,7 @@ BEGIN
     IF abs(uptime_us - last_uptime_us - clock_us) > 1000000 THEN
       elapsed_us := uptime_us - last_uptime_us;
       PERFORM awr.add_note(day, snap, instance.instance_id, 'clock step', NULL,
-        format('the clock was set by %s seconds; rates are computed from the uptime of the host', round((clock_us - elapsed_us) / 1e6, 1)));
+        format('the clock was set by %s seconds; rates are computed from the uptime of the host; PostgreSQL times statements that ran at that moment by the clock', round((clock_us - elapsed_us) / 1e6, 1)));
     END IF;
   ELSIF last_uptime_us IS NOT NULL THEN
     PERFORM awr.add_note(day, snap, instance.instance_id, 'host restart', NULL, 'the host was started in the interval');
