@@ -84,6 +84,8 @@ key i
 see Sessions: all
 see checkpointer
 key i
+key S
+key S
 key \r
 see wait class
 see SELECT a FROM guarded
@@ -91,6 +93,7 @@ see Sessions that this one waits for:
 see lock holder
 key \e
 gone Sessions that this one waits for:
+key 0
 key 2
 see Top SQL
 see FROM items WHERE
