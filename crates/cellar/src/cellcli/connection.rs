@@ -30,7 +30,8 @@ impl Connection {
 
     /// Sends a request for the disk group, and returns the state of the group after it.
     pub fn group_request(&self, action: GroupAction, disk: &str, rate: u64) -> Result<Value, Error> {
-        group::request(&self.socket, &GroupRequest { action, disk: disk.to_owned(), rate }).map_err(error)
+        let request = GroupRequest { rate, ..GroupRequest::on_disk(action, disk.to_owned()) };
+        group::request(&self.socket, &request).map_err(error)
     }
 }
 
