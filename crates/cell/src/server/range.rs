@@ -1,7 +1,7 @@
 //! A block range of a scan, divided into parts that the scan's threads share.
 //!
-//! The session's thread starts alone. Helper threads join if the first parts took so long that one thread would need
-//! more than [`ALONE_MAX`] for the rest of the range.
+//! The session's thread starts alone, with a small part. Helper threads join if the first parts took so long that one
+//! thread would need more than [`ALONE_MAX`] for the rest of the range.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -56,7 +56,7 @@ pub fn scan(
         helpers => Parts::for_threads(range, 1 + helpers, segments.au_blocks(range.first)),
     };
     let count = backend.count;
-    let shared = SharedRange { parts: &parts, segments, backend: Mutex::new(backend), count };
+    let shared = SharedRange { parts: &parts, segments, helper_threads, backend: Mutex::new(backend), count };
     let last = std::thread::scope(|scope| {
         let (own, helpers) = scans.split_first_mut().expect("a scan has at least one thread");
         let shared = &shared;
@@ -67,7 +67,7 @@ pub fn scan(
             let log_context = log_context.clone();
             std::thread::Builder::new().name(name.clone()).spawn_scoped(scope, move || {
                 log_context::set(log_context);
-                shared.scan_parts(scan, &mut { shared.parts })
+                shared.scan_parts(scan, &mut { shared.parts }, true)
             })
         };
         let mut helpers = Some(helpers.iter_mut().take(parts.total() - 1)).filter(|helpers| helpers.len() > 0);
@@ -75,9 +75,9 @@ pub fn scan(
         let mut started_threads = Vec::new();
         let (started, mut taken) = (Instant::now(), 0);
         let mut own_parts = std::iter::from_fn(|| {
-            let left = (parts.total() as u32).saturating_sub(taken);
+            let scanned = parts.start(taken) - range.first;
             if taken > 0
-                && started.elapsed() * left >= ALONE_MAX * taken
+                && started.elapsed() * (range.end - range.first - scanned) >= ALONE_MAX * scanned
                 && let Some(helpers) = helpers.take()
             {
                 let acquired = helper_threads.acquire(helpers.len());
@@ -89,7 +89,7 @@ pub fn scan(
             taken += 1;
             (&parts).next()
         });
-        let mut last = shared.scan_parts(own, &mut own_parts);
+        let mut last = shared.scan_parts(own, &mut own_parts, false);
         let joined: Vec<_> = started_threads.into_iter().map(|thread| thread.join()).collect();
         drop(permits);
         for helper in joined {
@@ -115,8 +115,16 @@ pub fn scan(
 struct SharedRange<'a, 'b> {
     parts: &'a Parts,
     segments: &'a Segments,
+    helper_threads: &'a HelperThreads,
     backend: Mutex<Backend<'b>>,
     count: &'b (dyn Fn(&ScanStats) + Sync),
+}
+
+/// The sink of one thread of a range: the threads share the connection under a lock.
+#[derive(Clone, Copy)]
+struct ThreadSink<'a, 'b, 'c> {
+    shared: &'c SharedRange<'a, 'b>,
+    is_helper: bool,
 }
 
 impl SharedRange<'_, '_> {
@@ -125,30 +133,42 @@ impl SharedRange<'_, '_> {
         &self,
         scan: &mut SmartScan,
         parts: &mut dyn Iterator<Item = BlockRange>,
+        is_helper: bool,
     ) -> Result<Vec<u8>, SessionError> {
         let stop_on_failure = StopParts(self.parts);
-        let scanned = scan.range(parts.flat_map(|part| self.segments.split(part)), &mut { self });
+        let mut sink = ThreadSink { shared: self, is_helper };
+        let scanned = scan.range(parts.flat_map(|part| self.segments.split(part)), &mut sink);
         let (stats, frames) = scan.finish();
         (self.count)(&stats);
         scanned?;
-        let last = self.last_frames(&stats, frames)?;
+        let last = sink.last_frames(&stats, frames)?;
         std::mem::forget(stop_on_failure);
         Ok(last)
     }
 
     /// Merges the groups of all threads and sends them. Returns the last frames if they are short.
     fn finish_groups(&self, scans: &mut [SmartScan], helpers: usize) -> Result<Vec<u8>, SessionError> {
-        SmartScan::finish_groups(scans, self, helpers)?;
+        let sink = ThreadSink { shared: self, is_helper: false };
+        SmartScan::finish_groups(scans, sink, helpers)?;
         let (stats, frames) = scans[0].finish();
         (self.count)(&stats);
-        self.last_frames(&stats, frames)
+        sink.last_frames(&stats, frames)
+    }
+}
+
+impl<'b> ThreadSink<'_, 'b, '_> {
+    /// Calls `exchange` with the connection. May wait for another thread and for the backend, for which a helper thread
+    /// needs no permit.
+    fn with_backend<T>(&self, exchange: impl FnOnce(&mut Backend<'b>) -> T) -> T {
+        let _paused = self.is_helper.then(|| self.shared.helper_threads.pause());
+        exchange(&mut self.shared.backend.lock())
     }
 
     /// Sends a thread's last frames, or returns them if they are short.
     fn last_frames(&self, stats: &ScanStats, frames: &[u8]) -> Result<Vec<u8>, SessionError> {
         let mut last = progress_frame(stats);
         if frames.len() > LAST_BYTES_MAX {
-            self.backend.lock().stream.send_all(&[&last, frames])?;
+            self.with_backend(|backend| backend.stream.send_all(&[&last, frames]))?;
             last.clear();
         } else {
             last.extend_from_slice(frames);
@@ -170,27 +190,47 @@ impl Drop for StopParts<'_> {
 struct Parts {
     range: BlockRange,
     part_blocks: u32,
+    /// Where the first part ends, if it is smaller than the others.
+    first_end: Option<u32>,
     taken: AtomicU32,
     stopped: AtomicBool,
 }
 
 impl Parts {
     fn new(range: BlockRange, part_blocks: u32) -> Self {
-        Self { range, part_blocks, taken: AtomicU32::new(0), stopped: AtomicBool::new(false) }
+        let (taken, stopped) = (AtomicU32::new(0), AtomicBool::new(false));
+        Self { range, part_blocks, first_end: None, taken, stopped }
     }
 
     /// Sizes the parts for several threads. The size is a power of two of at least a region and an allocation unit, so
-    /// parts start at boundaries of both.
+    /// parts start at boundaries of both. The first part ends with its region: the other threads wait for its end.
     fn for_threads(range: BlockRange, threads: usize, au_blocks: u32) -> Self {
         let share = range.end.saturating_sub(range.first) / (threads as u32).saturating_mul(PARTS_PER_THREAD);
         let least = au_blocks.max(REGION_BLOCKS);
-        Self::new(range, 1 << share.clamp(least, least.max(PART_BLOCKS_MAX)).ilog2())
+        let part_blocks = 1 << share.clamp(least, least.max(PART_BLOCKS_MAX)).ilog2();
+        let (number, region) = (range.first / part_blocks, range.first / REGION_BLOCKS);
+        let part_end = number.saturating_add(1).saturating_mul(part_blocks).min(range.end);
+        let first_end = Some(region.saturating_add(1).saturating_mul(REGION_BLOCKS)).filter(|end| *end < part_end);
+        Self { first_end, ..Self::new(range, part_blocks) }
     }
 
     /// Returns the number of parts, which is at least one, even for an empty range.
     fn total(&self) -> usize {
         let first = self.range.first / self.part_blocks;
-        (self.range.end.div_ceil(self.part_blocks).saturating_sub(first) as usize).max(1)
+        let parts = self.range.end.div_ceil(self.part_blocks).saturating_sub(first).max(1);
+        parts as usize + usize::from(self.first_end.is_some())
+    }
+
+    /// Returns the first block of a part, or the end of the range for a number of at least [`Self::total`].
+    fn start(&self, number: u32) -> u32 {
+        let BlockRange { first, end } = self.range;
+        let number = match (number, self.first_end) {
+            (0, _) => return first.min(end),
+            (1, Some(first_end)) => return first_end,
+            (number, Some(_)) => number - 1,
+            (number, None) => number,
+        };
+        (first / self.part_blocks).saturating_add(number).saturating_mul(self.part_blocks).clamp(first, end.max(first))
     }
 }
 
@@ -198,52 +238,51 @@ impl Iterator for &Parts {
     type Item = BlockRange;
 
     fn next(&mut self) -> Option<BlockRange> {
-        let next = self.taken.fetch_add(1, Ordering::Relaxed) as usize;
-        if next >= self.total() || self.stopped.load(Ordering::Relaxed) {
+        let next = self.taken.fetch_add(1, Ordering::Relaxed);
+        if next as usize >= self.total() || self.stopped.load(Ordering::Relaxed) {
             return None;
         }
-        let start = (self.range.first / self.part_blocks + next as u32) * self.part_blocks;
-        let end = start.saturating_add(self.part_blocks).min(self.range.end);
-        Some(BlockRange { first: start.max(self.range.first), end })
+        Some(BlockRange { first: self.start(next), end: self.start(next + 1) })
     }
 }
 
-/// Each thread of a range is a sink: the threads share the connection under a lock.
-impl ScanSink for &SharedRange<'_, '_> {
+impl ScanSink for ThreadSink<'_, '_, '_> {
     type Error = SessionError;
 
     fn frames(&mut self, counts: &ScanStats, frames: &[u8]) -> Result<(), SessionError> {
-        (self.count)(counts);
-        Ok(self.backend.lock().stream.send_all(&[&progress_frame(counts), frames])?)
+        (self.shared.count)(counts);
+        Ok(self.with_backend(|backend| backend.stream.send_all(&[&progress_frame(counts), frames]))?)
     }
 
     fn check_connected(&mut self) -> Result<(), SessionError> {
-        match self.backend.try_lock() {
+        match self.shared.backend.try_lock() {
             Some(backend) if backend.stream.is_closed() => Err(StreamError::Closed.into()),
             _ => Ok(()),
         }
     }
 
     fn xid_states(&mut self, xids: &[TransactionId]) -> Result<Vec<XidState>, SessionError> {
-        let mut backend = self.backend.lock();
-        let backend = &mut *backend;
-        backend.stream.send(Kind::XidQuery, |out| XidQuery { xids: xids.to_vec() }.encode(out))?;
-        loop {
-            match backend.stream.receive()? {
-                (Kind::XidStates, payload) => {
-                    let states = XidStates::decode(payload)?.states;
-                    if states.len() != xids.len() {
-                        let found = format!("{} for {} ids", states.len(), xids.len());
-                        return Err(Corrupt::new("transaction states", 0, found).into());
-                    }
-                    return Ok(states);
+        self.with_backend(|backend| query_xids(backend, xids))
+    }
+}
+
+fn query_xids(backend: &mut Backend<'_>, xids: &[TransactionId]) -> Result<Vec<XidState>, SessionError> {
+    backend.stream.send(Kind::XidQuery, |out| XidQuery { xids: xids.to_vec() }.encode(out))?;
+    loop {
+        match backend.stream.receive()? {
+            (Kind::XidStates, payload) => {
+                let states = XidStates::decode(payload)?.states;
+                if states.len() != xids.len() {
+                    let found = format!("{} for {} ids", states.len(), xids.len());
+                    return Err(Corrupt::new("transaction states", 0, found).into());
                 }
-                (Kind::ScanRange, payload) if backend.queued_ranges.len() < QUEUED_RANGES_MAX => {
-                    let range = BlockRange::decode(payload)?;
-                    backend.queued_ranges.push_back(range);
-                }
-                (kind, _) => return Err(SessionError::unexpected(kind)),
+                return Ok(states);
             }
+            (Kind::ScanRange, payload) if backend.queued_ranges.len() < QUEUED_RANGES_MAX => {
+                let range = BlockRange::decode(payload)?;
+                backend.queued_ranges.push_back(range);
+            }
+            (kind, _) => return Err(SessionError::unexpected(kind)),
         }
     }
 }
@@ -336,8 +375,11 @@ mod tests {
     }
 
     fn parts(first: u32, end: u32, part_blocks: u32) -> Vec<(u32, u32)> {
-        let parts = Parts::new(BlockRange { first, end }, part_blocks);
-        let taken: Vec<_> = (&parts).map(|part| (part.first, part.end)).collect();
+        taken(&Parts::new(BlockRange { first, end }, part_blocks))
+    }
+
+    fn taken(mut parts: &Parts) -> Vec<(u32, u32)> {
+        let taken: Vec<_> = parts.by_ref().map(|part| (part.first, part.end)).collect();
         assert_eq!(parts.total(), taken.len());
         taken
     }
@@ -349,6 +391,24 @@ mod tests {
         assert_eq!(parts(5, 9, u32::MAX), [(5, 9)]);
         assert_eq!(parts(u32::MAX - 5, u32::MAX, 1024), [(u32::MAX - 5, u32::MAX)]);
         assert_eq!(parts(7, 7, 1024), [(7, 7)]);
+    }
+
+    #[test]
+    fn the_first_part_for_several_threads_is_at_most_a_region() {
+        const REGION: u32 = REGION_BLOCKS;
+        let parts = |first, end| taken(&Parts::for_threads(BlockRange { first, end }, 2, 4 * REGION));
+        assert_eq!(
+            parts(0, 9 * REGION),
+            [(0, REGION), (REGION, 4 * REGION), (4 * REGION, 8 * REGION), (8 * REGION, 9 * REGION)]
+        );
+        assert_eq!(parts(REGION + 1, 3 * REGION), [(REGION + 1, 2 * REGION), (2 * REGION, 3 * REGION)]);
+        assert_eq!(
+            parts(3 * REGION + 5, 5 * REGION),
+            [(3 * REGION + 5, 4 * REGION), (4 * REGION, 5 * REGION)],
+            "the first region ends with its part"
+        );
+        assert_eq!(parts(5, 9), [(5, 9)]);
+        assert_eq!(parts(u32::MAX - 5, u32::MAX), [(u32::MAX - 5, u32::MAX)]);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! The helper threads of all scans together: at most one per processor.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicIsize, Ordering};
 
 /// A counting semaphore of threads; it starts no thread itself.
 pub struct HelperThreads {
-    free: AtomicUsize,
+    /// Less than 0 while threads that have paused continue.
+    free: AtomicIsize,
     pub processors: usize,
 }
 
@@ -18,22 +19,41 @@ pub struct HelperPermits<'a> {
 impl Default for HelperThreads {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        Self { free: AtomicUsize::new(processors), processors }
+        Self { free: AtomicIsize::new(processors as isize), processors }
     }
 }
 
 impl HelperThreads {
     /// Acquires up to `wanted` permits without waiting.
     pub fn acquire(&self, wanted: usize) -> HelperPermits<'_> {
-        let take = |free: usize| Some(free - free.min(wanted));
-        let count = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or(0).min(wanted);
-        HelperPermits { threads: self, count }
+        let taken = |free: isize| (free.max(0) as usize).min(wanted);
+        let take = |free: isize| Some(free - taken(free) as isize);
+        let free = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or(0);
+        HelperPermits { threads: self, count: taken(free) }
+    }
+
+    /// Lends the permit of a helper thread to other scans while the thread may wait for a backend.
+    pub fn pause(&self) -> PausedHelper<'_> {
+        self.free.fetch_add(1, Ordering::Relaxed);
+        PausedHelper { threads: self }
+    }
+}
+
+/// A helper thread without permit. On drop, the thread takes its permit back without waiting, so there may be more helper
+/// threads than processors until another one ends.
+pub struct PausedHelper<'a> {
+    threads: &'a HelperThreads,
+}
+
+impl Drop for PausedHelper<'_> {
+    fn drop(&mut self) {
+        self.threads.free.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Drop for HelperPermits<'_> {
     fn drop(&mut self) {
-        self.threads.free.fetch_add(self.count, Ordering::Relaxed);
+        self.threads.free.fetch_add(self.count as isize, Ordering::Relaxed);
     }
 }
 
@@ -43,7 +63,7 @@ mod tests {
 
     #[test]
     fn permits_are_limited_to_the_processors_and_released_on_drop() {
-        let threads = HelperThreads { free: AtomicUsize::new(3), processors: 3 };
+        let threads = HelperThreads { free: AtomicIsize::new(3), processors: 3 };
         let first = threads.acquire(2);
         let second = threads.acquire(2);
         assert_eq!((first.count, second.count, threads.acquire(1).count), (2, 1, 0));
@@ -51,5 +71,20 @@ mod tests {
         assert_eq!(threads.acquire(5).count, 2);
         drop(second);
         assert_eq!(threads.acquire(5).count, 3);
+    }
+
+    #[test]
+    fn a_paused_thread_lends_its_permit_and_takes_it_back() {
+        let threads = HelperThreads { free: AtomicIsize::new(1), processors: 1 };
+        let first = threads.acquire(1);
+        let paused = threads.pause();
+        let second = threads.acquire(2);
+        assert_eq!((first.count, second.count), (1, 1));
+        drop(paused);
+        assert_eq!(threads.acquire(1).count, 0);
+        drop(second);
+        assert_eq!(threads.acquire(1).count, 0, "the first thread continues");
+        drop(first);
+        assert_eq!(threads.acquire(2).count, 1);
     }
 }
