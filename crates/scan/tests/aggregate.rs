@@ -1214,7 +1214,9 @@ fn merged_groups_are_pruned_as_postgresql_sorts_and_filters_them() {
                 let frames = match GroupMerge::with_groups_min(aggregation, aggregators, complete, groups_min) {
                     Ok(merge) => {
                         let outs = merge_in_threads(&merge, workers);
-                        merge.finish();
+                        drop(merge);
+                        let discard = |aggregator: &mut Aggregator| aggregator.discard(aggregation);
+                        scanners.iter_mut().filter_map(Scanner::aggregator).for_each(discard);
                         outs.concat()
                     }
                     Err(aggregators) => {
@@ -1275,7 +1277,7 @@ fn distinct_values_are_counted_as_postgresql_does() {
     // Name, attribute number and width of the argument; whether it has a sum and an average.
     let arguments =
         [("k2", 3, Some(4), true), ("i2", 4, Some(2), true), ("i8", 6, Some(8), false), ("t", 12, None, false)];
-    let mut complete_groups = 0;
+    let (mut complete_groups, mut merged_sets) = (0, 0);
     for (keys, (name, number, width, is_number), is_filtered) in [&key_names[..0], &key_names[1..], &key_names]
         .into_iter()
         .flat_map(|keys| arguments.map(|argument| (keys, argument)))
@@ -1374,22 +1376,31 @@ fn distinct_values_are_counted_as_postgresql_does() {
                 String::new()
             };
             let plan = Arc::new(Plan::compile(&table.request(vec![], aggregation(pruning))).unwrap());
-            for threads in [1, 3] {
+            // `workers`: threads that merge partitions of the values; 0: all sets are merged at once.
+            for (threads, workers) in [(1, 0), (3, 0), (3, 1), (3, 2)] {
                 let mut scanners: Vec<Scanner> = (0..threads).map(|_| Scanner::new(Arc::clone(&plan))).collect();
                 let mut out = ResultWriter::new();
                 for (index, run) in table.heap.chunks(4 * BLOCK_BYTES).enumerate() {
                     scanners[index % threads].scan(index as u32 * 4, run, &NoXids, &mut out, false);
                 }
-                let aggregators = scanners.iter_mut().filter_map(Scanner::aggregator).collect();
+                let aggregation = plan.aggregation().unwrap();
+                let mut aggregators: Vec<_> = scanners.iter_mut().filter_map(Scanner::aggregator).collect();
+                if workers > 0 {
+                    Aggregator::merge_distinct_from(aggregation, &mut aggregators, 16, |merge| {
+                        merged_sets += 1;
+                        std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(|| merge.run()))));
+                    });
+                }
                 let send = &mut |_: &mut ResultWriter| Ok::<_, ()>(());
-                Aggregator::finish_all(aggregators, plan.aggregation().unwrap(), true, &mut out, send).unwrap();
+                Aggregator::finish_all(aggregators, aggregation, true, &mut out, send).unwrap();
                 out.flush();
                 let mut found = show(&read_with_groups(out.frames(), &[Some(4)], &widths).groups, keys.len());
                 found.sort();
-                assert_eq!(found, expected(&rest), "{name}, {group_by}, {filter}, {rest}, {threads} threads");
+                let case = format!("{name}, {group_by}, {filter}, {rest}, {threads} threads, {workers} workers");
+                assert_eq!(found, expected(&rest), "{case}");
                 complete_groups += found.len();
             }
         }
     }
-    assert!(complete_groups > 200, "{complete_groups}");
+    assert!(complete_groups > 200 && merged_sets > 20, "{complete_groups} groups, {merged_sets} merges in partitions");
 }

@@ -108,7 +108,9 @@ pub fn scan(
     }
     let mut done = Vec::new();
     FrameHeader::frame(&mut done, Kind::RangeDone, |out| RangeDone { stats: ScanStats::default() }.encode(out));
-    Ok(shared.backend.into_inner().stream.send_all(&[&last, &done])?)
+    shared.backend.into_inner().stream.send_all(&[&last, &done])?;
+    scans.iter_mut().for_each(SmartScan::discard_groups);
+    Ok(())
 }
 
 /// The data that the threads of a range share.

@@ -25,7 +25,7 @@ use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::{AuIndex, BLOCK_BYTES, REGION_BLOCKS, REGION_BYTES, RegionIndex, RegionVersion};
 use cellar_format::wire::{PassthruReason, ScanRequest};
-use cellar_scan::aggregate::{Aggregator, GroupMerge};
+use cellar_scan::aggregate::{Aggregator, DistinctMerge, GroupMerge};
 use cellar_scan::{Grant, Plan, Progress, ResultWriter};
 
 use crate::relation::{DiskObject, SegmentObject, SegmentRange};
@@ -170,7 +170,7 @@ impl SmartScan {
 
     /// Merges the groups of all threads of a range and sends them to `sink`. Many groups are merged by the calling thread and up to
     /// `helpers` others. Call this after the threads have sent their frames. After the call, [`Self::finish`] of the first thread
-    /// returns the frames that were not sent yet.
+    /// returns the frames that were not sent yet. When they are sent, call [`Self::discard_groups`] of each thread.
     pub fn finish_groups<S>(scans: &mut [Self], mut sink: S, helpers: usize) -> Result<(), S::Error>
     where
         S: ScanSink + Copy + Send,
@@ -191,31 +191,34 @@ impl SmartScan {
         let Some((own, others)) = outputs.split_first_mut() else { return Ok(()) };
         let merge = match GroupMerge::new(aggregation, aggregators, complete) {
             Ok(merge) => merge,
-            Err(aggregators) => {
+            Err(mut aggregators) => {
+                let mut merged = Ok(());
+                if complete {
+                    Aggregator::merge_distinct(aggregation, &mut aggregators, |merge| {
+                        let helpers = others.iter_mut().take(helpers).map(|output| (output, sink));
+                        let own = || {
+                            merge.run();
+                            Ok(())
+                        };
+                        merged = in_threads(helpers, |(output, sink)| output.merge_distinct(merge, sink), own);
+                    });
+                }
+                merged?;
                 let mut send = |writer: &mut ResultWriter| send_groups(&mut sink, own.totals, writer);
                 own.stats.rows_returned +=
                     Aggregator::finish_all(aggregators, aggregation, complete, own.writer, &mut send)?;
                 return Ok(());
             }
         };
-        let merged = std::thread::scope(|scope| {
-            let merge = &merge;
-            let name = std::thread::current().name().unwrap_or("scan").to_owned();
-            // If a thread cannot be started, the other threads merge its partitions.
-            let start = || std::thread::Builder::new().name(name.clone());
-            let helpers = others.iter_mut().take(helpers);
-            let started =
-                helpers.filter_map(|output| start().spawn_scoped(scope, move || output.merge(merge, sink, true)).ok());
-            let started: Vec<_> = started.collect();
-            let merged = own.merge(merge, sink, false);
-            let joined: Vec<_> = started.into_iter().map(|thread| thread.join()).collect();
-            joined.into_iter().fold(merged, |merged, helper| {
-                let helper = helper.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                merged.and(helper)
-            })
-        });
-        merge.finish();
-        merged
+        let helpers = others.iter_mut().take(helpers).map(|output| (output, sink));
+        in_threads(helpers, |(output, sink)| output.merge(&merge, sink, true), || own.merge(&merge, sink, false))
+    }
+
+    /// Frees the groups of a range, after they were merged and sent. That takes long for many groups.
+    pub fn discard_groups(&mut self) {
+        if let Some(plan) = self.plan.aggregation() {
+            self.workspace.aggregators().for_each(|aggregator| aggregator.discard(plan));
+        }
     }
 
     /// Whether the scan returns groups.
@@ -480,6 +483,27 @@ impl SmartScan {
     }
 }
 
+/// Runs `helper` with each of `items` in a thread, and `own` in the calling thread. Returns the first error. Items whose thread cannot
+/// be started are left out, so the threads must share the work.
+fn in_threads<T: Send, E: Send>(
+    items: impl Iterator<Item = T>,
+    helper: impl Fn(T) -> Result<(), E> + Sync,
+    own: impl FnOnce() -> Result<(), E>,
+) -> Result<(), E> {
+    std::thread::scope(|scope| {
+        let (helper, name) = (&helper, std::thread::current().name().unwrap_or("scan").to_owned());
+        let start = || std::thread::Builder::new().name(name.clone());
+        let started = items.filter_map(|item| start().spawn_scoped(scope, move || helper(item)).ok());
+        let started: Vec<_> = started.collect();
+        let done = own();
+        let joined: Vec<_> = started.into_iter().map(|thread| thread.join()).collect();
+        joined.into_iter().fold(done, |done, helper| {
+            let helper = helper.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            done.and(helper)
+        })
+    })
+}
+
 /// Where a thread writes merged groups.
 struct GroupOutput<'a> {
     writer: &'a mut ResultWriter,
@@ -502,6 +526,15 @@ impl GroupOutput<'_> {
             send_groups(&mut sink, totals, writer)?;
         }
         Ok(())
+    }
+
+    /// Merges partitions of distinct values until none is left, and sends the counts.
+    fn merge_distinct<S: ScanSink>(&mut self, merge: &DistinctMerge<'_>, mut sink: S) -> Result<(), S::Error> {
+        let cpu_before = thread_cpu_ns();
+        merge.run();
+        let counts = ScanStats { cell_cpu_ns: thread_cpu_ns() - cpu_before, ..ScanStats::default() };
+        self.totals.add(&counts);
+        sink.frames(&counts, &[])
     }
 }
 

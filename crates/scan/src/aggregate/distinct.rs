@@ -6,7 +6,7 @@
 
 use super::argument::{BooleanExpr, slots_of};
 use super::functions::{Finish, OutputKind, StateKind, find};
-use super::groups::{DISCARD, GroupTable};
+use super::groups::{DISCARD, GroupTable, hash};
 use super::key::{Key, RowCodes};
 use super::partial::stride;
 use super::state::State;
@@ -83,6 +83,16 @@ impl DistinctPlan {
             filter.for_each_requirement(&mut |slot, requirement| requirements.push((slot, requirement)));
             visit(&self.filter_slots, &requirements);
         }
+    }
+
+    /// Empty states of the aggregates, for groups up to `groups`.
+    pub fn new_states(&self, groups: usize) -> Vec<State> {
+        let new = |function: &DistinctFunction| {
+            let mut state = State::new(function.state, 0);
+            state.resize(groups);
+            state
+        };
+        self.functions.iter().map(new).collect()
     }
 
     /// Bytes per value of the columns of a pair: the value, and the filter if there is one.
@@ -197,18 +207,32 @@ impl DistinctValues {
 
     /// Adds the sets of another table: `groups[i]` is the group of the other table's group `i`.
     pub fn absorb(&mut self, plan: &DistinctPlan, other: &Self, groups: &[u32]) {
-        let mut pairs = other.set.iter();
+        self.absorb_pairs(plan, other, other.set.iter().map(|[code, group]| [code, groups[group as usize].into()]));
+    }
+
+    /// Adds pairs of the codes of another table and of groups of this table.
+    pub fn absorb_pairs(&mut self, plan: &DistinctPlan, other: &Self, mut pairs: impl Iterator<Item = Pair>) {
         loop {
             self.pairs.clear();
             for [code, group] in pairs.by_ref().take(RUN_ROWS) {
                 let code = plan.argument.moved_code(code, &other.strings, &mut self.strings);
-                self.pairs.push([code, groups[group as usize].into()]);
+                self.pairs.push([code, group]);
             }
             if self.pairs.is_empty() {
                 return;
             }
             self.set.insert_all(&self.pairs);
         }
+    }
+
+    /// The pairs of codes and `groups[i]` in place of group `i`, and the partition of each pair among `count` partitions, a power of two
+    /// of at most 65,536. Equal pairs of different tables have the same partition.
+    pub fn partition(&self, plan: &DistinctPlan, groups: &[u32], count: usize) -> impl Iterator<Item = (Pair, u16)> {
+        self.set.iter().map(move |[code, group]| {
+            let group = u64::from(groups[group as usize]);
+            let value = plan.argument.table_independent(code, &self.strings);
+            ([code, group], (hash([value, group].into_iter()) as usize & (count - 1)) as u16)
+        })
     }
 
     /// The groups and the codes of their values.
@@ -230,12 +254,15 @@ impl DistinctValues {
 
     /// Computes the states of the aggregates for groups up to `groups`.
     pub fn states(&self, plan: &DistinctPlan, groups: usize) -> Vec<State> {
-        let new = |function: &DistinctFunction| {
-            let mut state = State::new(function.state, 0);
-            state.resize(groups);
+        let mut states = plan.new_states(groups);
+        self.add_to(&mut states);
+        states
+    }
+
+    /// Adds all values to the states of the aggregates.
+    pub fn add_to(&self, states: &mut [State]) {
+        for state in states {
             state.add_pairs(self.values().map(|(group, code)| (group, code as i64)));
-            state
-        };
-        plan.functions.iter().map(new).collect()
+        }
     }
 }

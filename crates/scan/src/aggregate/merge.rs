@@ -21,7 +21,7 @@ const SURVIVORS_FACTOR: usize = 4;
 /// Bytes per group of [`Partitions`].
 const PARTITIONED_GROUP_BYTES: usize = size_of::<u32>();
 
-/// A merge that threads share.
+/// A merge that threads share. The aggregators keep their groups, which [`Aggregator::discard`] frees.
 pub struct GroupMerge<'a> {
     plan: &'a AggregationPlan,
     sources: Vec<Source<'a>>,
@@ -38,10 +38,10 @@ struct Source<'a> {
     partitions: OnceLock<Partitions>,
 }
 
-/// The groups of an aggregator by partition.
-struct Partitions {
-    groups: Vec<u32>,
-    /// Where the groups of each partition end.
+/// Items by partition, such as the groups of an aggregator. Items are numbered from 1.
+pub struct Partitions {
+    items: Vec<u32>,
+    /// Where the items of each partition end.
     ends: Vec<usize>,
 }
 
@@ -154,14 +154,6 @@ impl<'a> GroupMerge<'a> {
         written += survivors.write(plan, true, out, send)?;
         Ok(written)
     }
-
-    /// Frees the memory of the groups.
-    pub fn finish(self) {
-        for source in self.sources {
-            source.aggregator.clear();
-            source.aggregator.release(self.plan);
-        }
-    }
 }
 
 impl Source<'_> {
@@ -175,26 +167,27 @@ impl Source<'_> {
 }
 
 impl Partitions {
-    /// `numbers` has the partition of each group, from group 1.
-    fn new(numbers: &[u16], count: usize) -> Self {
+    /// `numbers` has the partition of each item.
+    pub fn new(numbers: &[u16], count: usize) -> Self {
         let mut next = vec![0; count + 1];
         numbers.iter().for_each(|number| next[usize::from(*number) + 1] += 1);
         for partition in 0..count {
             next[partition + 1] += next[partition];
         }
-        let mut groups = vec![0; numbers.len()];
-        for (group, number) in (1..).zip(numbers) {
+        let mut items = vec![0; numbers.len()];
+        for (item, number) in (1..).zip(numbers) {
             let at = &mut next[usize::from(*number)];
-            groups[*at] = group;
+            items[*at] = item;
             *at += 1;
         }
         next.truncate(count);
-        Self { groups, ends: next }
+        Self { items, ends: next }
     }
 
-    fn get(&self, number: usize) -> &[u32] {
+    /// The items of a partition, in ascending order.
+    pub fn get(&self, number: usize) -> &[u32] {
         let start = if number == 0 { 0 } else { self.ends[number - 1] };
-        &self.groups[start..self.ends[number]]
+        &self.items[start..self.ends[number]]
     }
 }
 

@@ -26,7 +26,7 @@ mod strings;
 mod total;
 mod value_set;
 
-pub use aggregator::Aggregator;
+pub use aggregator::{Aggregator, DistinctMerge};
 pub use functions::{groupable_type, offloadable_aggregate, prunable_aggregate};
 pub use merge::GroupMerge;
 pub use plan::AggregationPlan;

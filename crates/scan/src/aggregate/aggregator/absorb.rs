@@ -59,14 +59,32 @@ impl Aggregator {
     /// Adds some groups of another aggregator, each as one row. False: the states of no group were added, because a state might overflow
     /// or no memory is granted; groups may have been added. The sums of both must fit together. With DISTINCT, `groups` must be all groups.
     pub(in crate::aggregate) fn absorb(&mut self, plan: &AggregationPlan, other: &Self, groups: &[u32]) -> bool {
+        let value_bytes = match &plan.distinct {
+            Some(_) => self.distinct.bytes_with(other.distinct.len()) + other.distinct.bytes_with(0),
+            None => 0,
+        };
+        let Some(mut own) = self.absorb_states(plan, other, groups, value_bytes) else { return false };
+        if let Some(distinct) = &plan.distinct {
+            own.insert(0, DISCARD);
+            self.distinct.absorb(distinct, &other.distinct, &own);
+        }
+        true
+    }
+
+    /// As [`Self::absorb`], without the values of aggregates with DISTINCT, for which `value_bytes` are acquired. Returns the merged group
+    /// of each group.
+    pub(super) fn absorb_states(
+        &mut self,
+        plan: &AggregationPlan,
+        other: &Self,
+        groups: &[u32],
+        value_bytes: usize,
+    ) -> Option<Vec<u32>> {
         // The merged groups contain copies of strings, values and distinct values.
         let copied = other.table.string_bytes() + other.states.iter().map(State::value_bytes).sum::<usize>();
-        let mut bytes = self.bytes_with(groups.len()) + copied / other.group_count().max(1) * groups.len();
-        if plan.distinct.is_some() {
-            bytes += self.distinct.bytes_with(other.distinct.len()) + other.distinct.bytes_with(0);
-        }
+        let bytes = self.bytes_with(groups.len()) + copied / other.group_count().max(1) * groups.len() + value_bytes;
         if !self.is_granted(bytes) {
-            return false;
+            return None;
         }
         let words = self.table.words();
         let mut rows = vec![0; RUN_ROWS * words];
@@ -84,17 +102,13 @@ impl Aggregator {
         }
         self.states.iter_mut().for_each(|state| state.resize(self.table.len()));
         if !self.states.iter().zip(&other.states).all(|(state, other)| state.can_merge(other, groups, &own)) {
-            return false;
+            return None;
         }
         for (state, other) in self.states.iter_mut().zip(&other.states) {
             state.merge(other, groups, &own);
         }
-        if let Some(distinct) = &plan.distinct {
-            own.insert(0, DISCARD);
-            self.distinct.absorb(distinct, &other.distinct, &own);
-        }
         self.rows += groups.len() as u64;
-        true
+        Some(own)
     }
 
     fn release_if_empty(&mut self, plan: &AggregationPlan) {

@@ -4,7 +4,10 @@
 //! states of a group that is written more than once. At the end of a range, the groups of several aggregators are merged.
 
 mod absorb;
+mod distinct_merge;
 mod output;
+
+pub use distinct_merge::DistinctMerge;
 
 use super::argument::Vector;
 use super::distinct::DistinctValues;
@@ -226,6 +229,12 @@ impl Aggregator {
     pub(in crate::aggregate) fn needed(&self, plan: &AggregationPlan) -> Vec<u32> {
         let groups = Groups { keys: &plan.keys, table: &self.table, states: &self.states };
         plan.pruning.as_ref().map_or_else(|| (1..self.table.len() as u32).collect(), |pruning| pruning.select(groups))
+    }
+
+    /// Frees the groups, which were merged.
+    pub fn discard(&mut self, plan: &AggregationPlan) {
+        self.clear();
+        self.release(plan);
     }
 
     /// Frees the memory of groups that were written.

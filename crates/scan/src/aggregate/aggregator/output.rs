@@ -95,9 +95,12 @@ impl Aggregator {
         Ok(count)
     }
 
-    /// Appends the states of the aggregates with DISTINCT to the states. False: no memory is granted.
+    /// Appends the states of the aggregates with DISTINCT to the states, unless a merge has done so. False: no memory is granted.
     fn finish_distinct(&mut self, plan: &AggregationPlan) -> bool {
         let Some(distinct) = &plan.distinct else { return false };
+        if self.states.len() > plan.states.len() {
+            return true;
+        }
         let bytes = self.bytes() + distinct.state_bytes(self.table.len());
         if !self.is_granted(bytes) {
             return false;
