@@ -151,6 +151,13 @@ cellar_explain_expressions(const char *label, List *expressions, CustomScanState
 		ExplainPropertyList(label, texts, es);
 }
 
+static void
+explain_threads(const CellarScanState *state, ExplainState *es)
+{
+	if (state->plan.threads > 1)
+		ExplainPropertyInteger("Cell Threads", NULL, state->plan.threads, es);
+}
+
 /*
  * Shows what the cell aggregates.  The child Smart Scan shows the counts.
  */
@@ -160,7 +167,6 @@ cellar_explain_aggregate(CustomScanState *node, List *ancestors, ExplainState *e
 	List	   *keys;
 	List	   *aggregates;
 	PlanState  *scan;
-	int			threads;
 
 	if (cellar_plan_display == CELLAR_DISPLAY_NEVER)
 		return;
@@ -181,9 +187,7 @@ cellar_explain_aggregate(CustomScanState *node, List *ancestors, ExplainState *e
 	scan = outerPlanState(linitial(node->custom_ps));
 	while (IsA(scan, HashJoinState))
 		scan = outerPlanState(scan);
-	threads = cellar_get_threads((CustomScan *) scan->plan);
-	if (threads > 1)
-		ExplainPropertyInteger("Cell Threads", NULL, threads, es);
+	explain_threads((CellarScanState *) scan, es);
 }
 
 /* Appends one line in text format. */
@@ -336,6 +340,9 @@ cellar_explain_scan(CustomScanState *node, List *ancestors, ExplainState *es)
 		cellar_explain_expressions("Join Filter", list_nth(((CustomScan *) node->ss.ps.plan)->custom_private,
 														   CELLAR_PLAN_JOIN_FILTERS),
 								   node, ancestors, es);
+	/* A Smart Scan Aggregate shows the threads itself. */
+	if (cellar_plan_display != CELLAR_DISPLAY_NEVER && state->aggregate == NULL)
+		explain_threads(state, es);
 	if (es->verbose)
 		explain_columns(state, es);
 	if (!es->analyze || !state->setup.done)

@@ -15,7 +15,10 @@
 
 /*
  * Range sizes in blocks.  A serial scan starts with a small range, because the
- * query may stop early, and doubles it.  Ranges are multiples of a region.
+ * query may stop early.  Each range doubles the number of blocks.  If several
+ * threads of the cell share the ranges, each quadruples it, without a limit: at
+ * the end of a range, each thread waits for the others.  Ranges are multiples of
+ * a region.
  */
 #define SERIAL_RANGE_MIN		256
 #define SERIAL_RANGE_MAX		16384
@@ -41,8 +44,12 @@ cellar_next_range(CellarScanState *state, CellarRange *range)
 	{
 		/* The cell returns its groups at the end of a range. */
 		first = state->progress.next_block;
-		blocks = state->aggregate != NULL ? state->setup.nblocks :
-			Max(SERIAL_RANGE_MIN, Min(SERIAL_RANGE_MAX, first));
+		if (state->aggregate != NULL)
+			blocks = state->setup.nblocks;
+		else if (state->plan.threads > 1)
+			blocks = Max(SERIAL_RANGE_MIN, 3 * first);
+		else
+			blocks = Max(SERIAL_RANGE_MIN, Min(SERIAL_RANGE_MAX, first));
 		state->progress.next_block = Min((uint64) state->setup.nblocks, first + blocks);
 	}
 	else

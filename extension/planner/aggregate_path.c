@@ -106,7 +106,9 @@ create_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation)
 	path->pathtarget = aggregation->target;
 	path->param_info = NULL;
 	path->parallel_aware = false;
-	path->parallel_safe = rel->consider_parallel;
+
+	/* Several processes that execute the scan would compete for the threads. */
+	path->parallel_safe = rel->consider_parallel && aggregation->scan.threads == 1;
 	path->parallel_workers = 0;
 	path->pathkeys = NIL;
 	cpath->flags = aggregation->projects ? CUSTOMPATH_SUPPORT_PROJECTION : 0;
@@ -137,25 +139,30 @@ create_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation)
 }
 
 /*
- * Creates the path for an upper relation.  Returns NULL, and notes that, if
+ * Creates paths for an upper relation: one for all threads of the scan and, for a
+ * subquery, one that parallel workers can execute.  Returns NIL, and notes that, if
  * aggregating the rows of an index-only scan is cheaper.
  */
-Path *
-cellar_offer_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation, RelOptInfo *upper_rel)
+List *
+cellar_offer_aggregate_paths(PlannerInfo *root, const CellarAggregateSpec *aggregation, RelOptInfo *upper_rel)
 {
+	CellarAggregateSpec single = *aggregation;
 	Path	   *path = create_aggregate_path(root, aggregation);
 
 	if (cellar_index_only_scan_is_cheaper(aggregation->scan.rel, path->total_cost,
 										  cellar_aggregated_row_cost(aggregation)))
 	{
 		cellar_note_aggregate(aggregation->relid, 0, NULL, "an index-only scan is cheaper");
-		return NULL;
+		return NIL;
 	}
 
 	/* A cost factor of 0 prefers the Smart Scan: drop all other paths. */
 	if (cellar_cost_factor == 0)
 		upper_rel->pathlist = NIL;
-	return path;
+	if (root->query_level == 1 || !upper_rel->consider_parallel || path->parallel_safe)
+		return list_make1(path);
+	single.scan.threads = 1;
+	return list_make2(path, create_aggregate_path(root, &single));
 }
 
 /* Adds paths that finalize the partial states of a path. */
@@ -267,7 +274,7 @@ cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 {
 	const char *reason = cellar_aggregation_unsuitable(root);
 	CellarAggregateSpec aggregation = {.group_clause = CellarGroupClause(root)};
-	Path	   *path;
+	ListCell   *lc;
 
 	if (reason != NULL)
 	{
@@ -294,9 +301,8 @@ cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 	aggregation.pruning = cellar_choose_group_pruning(root, &aggregation, grouped_rel, aggregation.group_clause,
 													  (List *) extra->havingQual);
 
-	path = cellar_offer_aggregate_path(root, &aggregation, grouped_rel);
-	if (path != NULL)
-		cellar_add_final_paths(root, grouped_rel, &aggregation, path, extra);
+	foreach(lc, cellar_offer_aggregate_paths(root, &aggregation, grouped_rel))
+		cellar_add_final_paths(root, grouped_rel, &aggregation, lfirst(lc), extra);
 }
 
 /*
@@ -314,7 +320,7 @@ cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 		.group_clause = CellarDistinctClause(root),
 		.distinct = true
 	};
-	Path	   *path;
+	ListCell   *lc;
 
 	if (parse->hasDistinctOn || parse->hasTargetSRFs || parse->hasWindowFuncs ||
 		aggregation.group_clause == NIL || !enable_hashagg ||
@@ -322,11 +328,9 @@ cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 		return;
 	if (!cellar_init_aggregation(&aggregation, root, rel, relation, parse->targetList))
 		return;
-	path = cellar_offer_aggregate_path(root, &aggregation, distinct_rel);
-	if (path == NULL)
-		return;
-	add_path(distinct_rel, (Path *)
-			 create_agg_path(root, distinct_rel, path, path->pathtarget, AGG_HASHED,
-							 AGGSPLIT_SIMPLE, aggregation.group_clause, NIL, NULL,
-							 aggregation.groups));
+	foreach(lc, cellar_offer_aggregate_paths(root, &aggregation, distinct_rel))
+		add_path(distinct_rel, (Path *)
+				 create_agg_path(root, distinct_rel, lfirst(lc), aggregation.target, AGG_HASHED,
+								 AGGSPLIT_SIMPLE, aggregation.group_clause, NIL, NULL,
+								 aggregation.groups));
 }

@@ -172,20 +172,21 @@ cellar_add_computed_keys_path(PlannerInfo *root, RelOptInfo *rel, Relation relat
 		.final_costs = plain->final_costs
 	};
 	CellarAggregateSpec final = *plain;
-	Path	   *path;
+	ListCell   *lc;
 
 	if (!init_cell_target(&aggregation, root, rel, plain))
 		return false;
 	if (!cellar_init_aggregation(&aggregation, root, rel, relation, extra->targetList))
 		return true;
-	path = cellar_offer_aggregate_path(root, &aggregation, grouped_rel);
-	if (path == NULL)
-		return true;
 	final.groups = 1;
 	if (plain->group_clause != NIL)
 		final.groups = estimate_num_groups(root, get_sortgrouplist_exprs(plain->group_clause, extra->targetList),
 										   rel->rows, NULL, NULL);
-	path = (Path *) create_projection_path(root, grouped_rel, path, plain->target);
-	cellar_add_final_paths(root, grouped_rel, &final, path, extra);
+	foreach(lc, cellar_offer_aggregate_paths(root, &aggregation, grouped_rel))
+	{
+		Path	   *path = (Path *) create_projection_path(root, grouped_rel, lfirst(lc), plain->target);
+
+		cellar_add_final_paths(root, grouped_rel, &final, path, extra);
+	}
 	return true;
 }

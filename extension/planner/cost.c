@@ -61,7 +61,7 @@
 #define RETURNED_ROW_FRACTION	0.4 /* of cpu_tuple_cost */
 #define RETURNED_WHOLE_PAGE_COST	1.1 /* per BLCKSZ bytes of whole rows */
 #define WHOLE_ROW_OVERHEAD		(MAXALIGN(SizeofHeapTupleHeader) + 16)	/* bytes */
-#define THREADS_PAGES_MIN		1024	/* one cell thread for smaller tables */
+#define THREADS_PAGES_MIN		1024	/* of the table, for each cell thread */
 
 #define GROUP_TABLE_BYTES		(128.0 * 1024 * 1024)	/* the cell returns its
 														 * groups when they
@@ -86,16 +86,25 @@ parallel_divisor(int workers)
 
 /*
  * Returns how many threads of the cell share a scan whose results need no
- * order: as many as PostgreSQL would use processes for a parallel scan.
+ * order: as many as PostgreSQL may use processes, but at most one for each
+ * THREADS_PAGES_MIN pages, unless PostgreSQL would use more for a scan of the
+ * relation.
  */
 int
 cellar_scan_threads(RelOptInfo *rel)
 {
+	int			workers_max = Min(max_parallel_workers_per_gather, max_parallel_workers);
 	int			workers = 0;
 
-	if (rel->consider_parallel && rel->pages >= THREADS_PAGES_MIN)
-		workers = compute_parallel_worker(rel, rel->pages, -1,
-										  Min(max_parallel_workers_per_gather, max_parallel_workers));
+	if (rel->consider_parallel && (rel->rel_parallel_workers != -1 || rel->pages >= THREADS_PAGES_MIN))
+		workers = compute_parallel_worker(rel, rel->pages, -1, workers_max);
+
+	/*
+	 * PostgreSQL plans one more worker when a table is three times as large,
+	 * because processes are expensive.  Threads are not.
+	 */
+	if (workers > 0 && rel->rel_parallel_workers == -1)
+		workers = Max(workers, Min(workers_max, rel->pages / THREADS_PAGES_MIN));
 	if (workers > 0 && parallel_leader_participation)
 		workers++;
 	return Max(workers, 1);
@@ -231,8 +240,8 @@ cellar_cost_scan(PlannerInfo *root, Path *path, const CellarScanSpec *scan)
 	QualCost	filter_cost;
 	Cost		startup;
 	Cost		disk_run;
-	Cost		cpu_run = 0;
-	Cost		cpu_pages;
+	Cost		cell_run;
+	Cost		cpu_run;
 
 	path->rows = rel->rows;
 
@@ -241,29 +250,31 @@ cellar_cost_scan(PlannerInfo *root, Path *path, const CellarScanSpec *scan)
 	cost_qual_eval(&filter_cost, scan->filter, root);
 	rows_returned = clamp_row_est(rel->tuples *
 								  clauselist_selectivity(root, scan->storage, 0, JOIN_INNER, NULL));
+
+	/* Work in the cell */
+	cost_cell_pages(scan, seq_page, &disk_run, &cell_run);
+	cell_run += cell_row_fraction(scan) * (cpu_tuple_cost + storage_cost.per_tuple) * rel->tuples;
 	if (top != NULL)
 	{
-		cpu_run = CELL_CPU_FRACTION * cpu_operator_cost * list_length(top->keys) * rows_returned;
+		double		shares = divisor * scan->threads;
 
-		/* Each process returns the first rows of its share. */
-		rows_returned = top_n_rows_returned(rows_returned / divisor, top) * divisor;
+		cell_run += CELL_CPU_FRACTION * cpu_operator_cost * list_length(top->keys) * rows_returned;
+
+		/* Each process or thread returns the first rows of its share. */
+		rows_returned = top_n_rows_returned(rows_returned / shares, top) * shares;
 		path->rows = rows_returned;
 	}
 
 	startup = REQUEST_COST * seq_page + CHECKPOINT_BUFFER_COST * NBuffers +
 		storage_cost.startup + filter_cost.startup + path->pathtarget->cost.startup;
 
-	/* Work in the cell */
-	cost_cell_pages(scan, seq_page, &disk_run, &cpu_pages);
-	cpu_run += cpu_pages;
-	cpu_run += cell_row_fraction(scan) * (cpu_tuple_cost + storage_cost.per_tuple) * rel->tuples;
-
 	/* Work in PostgreSQL */
 	if (top == NULL)
 		rows_returned *= scan->join_filter_fraction;
-	cpu_run += (RETURNED_ROW_FRACTION * cpu_tuple_cost + filter_cost.per_tuple +
-				seq_page * returned_bytes_cost(root, scan)) * rows_returned;
+	cpu_run = (RETURNED_ROW_FRACTION * cpu_tuple_cost + filter_cost.per_tuple +
+			   seq_page * returned_bytes_cost(root, scan)) * rows_returned;
 	cpu_run += path->pathtarget->cost.per_tuple * path->rows;
+	cpu_run += cell_run / scan->threads;
 
 	if (scan->parallel_workers > 0)
 	{
@@ -364,20 +375,33 @@ has_clustered_key(const CellarAggregateSpec *aggregation)
 	return false;
 }
 
+/* Returns how many rows the cell aggregates. */
+static double
+aggregated_rows(const CellarAggregateSpec *aggregation)
+{
+	return aggregation->rows > 0 ? aggregation->rows : aggregation->scan.rel->rows;
+}
+
+/*
+ * Returns how many groups the tables of all threads have together, at most: a
+ * thread has at most one group for each of its rows.  Few groups are in two tables if the
+ * rows of a group are stored near each other.
+ */
+static double
+groups_of_threads(const CellarAggregateSpec *aggregation)
+{
+	int			tables = has_clustered_key(aggregation) ? 1 : aggregation->scan.threads;
+
+	return Min(aggregated_rows(aggregation), aggregation->groups * tables);
+}
+
 /*
  * Returns whether the groups are expected to fit into the cell's memory.
  */
 bool
 cellar_groups_fit(const CellarAggregateSpec *aggregation)
 {
-	return aggregation->groups <= group_table_capacity(aggregation) / aggregation->scan.threads;
-}
-
-/* Returns how many rows the cell aggregates. */
-static double
-aggregated_rows(const CellarAggregateSpec *aggregation)
-{
-	return aggregation->rows > 0 ? aggregation->rows : aggregation->scan.rel->rows;
+	return groups_of_threads(aggregation) <= group_table_capacity(aggregation);
 }
 
 /*
@@ -391,17 +415,17 @@ groups_returned(const CellarAggregateSpec *aggregation)
 	const CellarGroupPruning *pruning = aggregation->pruning;
 	double		groups = aggregation->groups;
 	double		rows = aggregated_rows(aggregation);
-	double		capacity = group_table_capacity(aggregation) / aggregation->scan.threads;
 	double		returned = groups;
 
-	if (groups > capacity && has_clustered_key(aggregation))
+	if (!cellar_groups_fit(aggregation) && has_clustered_key(aggregation))
 	{
 		/* Few groups are in two full tables. */
 		returned = groups;
 	}
-	else if (groups > capacity)
+	else if (!cellar_groups_fit(aggregation))
 	{
 		/* Expected rows until the table is full, with groups equally frequent */
+		double		capacity = Min(group_table_capacity(aggregation) / aggregation->scan.threads, groups - 1);
 		double		rows_to_fill = -groups * log1p(-capacity / groups);
 
 		returned = Max(returned * aggregation->scan.threads, rows / rows_to_fill * capacity);
@@ -442,7 +466,7 @@ cellar_cost_aggregate(PlannerInfo *root, Path *path, const CellarAggregateSpec *
 	cost_cell_pages(scan, seq_page, &read, &cpu);
 	cpu += cell_row_fraction(scan) * (cpu_tuple_cost + storage_cost.per_tuple) * rel->tuples +
 		CELL_CPU_FRACTION * cellar_aggregated_row_cost(aggregation) * aggregated_rows(aggregation) +
-		cpu_tuple_cost * Max(path->rows, Min(aggregated_rows(aggregation), aggregation->groups * scan->threads));
+		cpu_tuple_cost * Max(path->rows, groups_of_threads(aggregation));
 	cpu /= scan->threads;
 	cpu += (RETURNED_ROW_FRACTION * cpu_tuple_cost +
 			cellar_returned_page_cost * seq_page * path->pathtarget->width / BLCKSZ) * path->rows;

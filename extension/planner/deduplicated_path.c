@@ -191,8 +191,7 @@ cellar_add_deduplicated_path(PlannerInfo *root, RelOptInfo *rel, Relation relati
 {
 	CellarAggregateSpec aggregation = {0};
 	List	   *group_clause = CellarGroupClause(root);
-	double		groups = 1;
-	Path	   *path;
+	ListCell   *lc;
 
 	if (!init_deduplication(&aggregation, root, grouped_rel->reltarget, extra->havingQual) ||
 		(group_clause != NIL && (extra->flags & GROUPING_CAN_USE_SORT) == 0))
@@ -209,21 +208,25 @@ cellar_add_deduplicated_path(PlannerInfo *root, RelOptInfo *rel, Relation relati
 							  "the rows have few duplicates for an aggregate with DISTINCT");
 		return;
 	}
-	path = cellar_offer_aggregate_path(root, &aggregation, grouped_rel);
-	if (path == NULL)
-		return;
-	if (group_clause != NIL)
-		groups = estimate_num_groups(root, get_sortgrouplist_exprs(group_clause, extra->targetList), path->rows, NULL, NULL);
 	get_agg_clause_costs(root, AGGSPLIT_SIMPLE, &aggregation.final_costs);
+	foreach(lc, cellar_offer_aggregate_paths(root, &aggregation, grouped_rel))
+	{
+		Path	   *path = lfirst(lc);
+		double		groups = 1;
 
-	/*
-	 * Since PostgreSQL 16, the keys include the arguments of aggregates that
-	 * need sorted input.
-	 */
-	if (root->group_pathkeys != NIL)
-		path = (Path *) create_sort_path(root, grouped_rel, path, root->group_pathkeys, -1.0);
-	add_path(grouped_rel, (Path *)
-			 create_agg_path(root, grouped_rel, path, grouped_rel->reltarget,
-							 group_clause == NIL ? AGG_PLAIN : AGG_SORTED, AGGSPLIT_SIMPLE,
-							 group_clause, (List *) extra->havingQual, &aggregation.final_costs, groups));
+		if (group_clause != NIL)
+			groups = estimate_num_groups(root, get_sortgrouplist_exprs(group_clause, extra->targetList),
+										 path->rows, NULL, NULL);
+
+		/*
+		 * Since PostgreSQL 16, the keys include the arguments of aggregates
+		 * that need sorted input.
+		 */
+		if (root->group_pathkeys != NIL)
+			path = (Path *) create_sort_path(root, grouped_rel, path, root->group_pathkeys, -1.0);
+		add_path(grouped_rel, (Path *)
+				 create_agg_path(root, grouped_rel, path, grouped_rel->reltarget,
+								 group_clause == NIL ? AGG_PLAIN : AGG_SORTED, AGGSPLIT_SIMPLE,
+								 group_clause, (List *) extra->havingQual, &aggregation.final_costs, groups));
+	}
 }

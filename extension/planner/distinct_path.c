@@ -349,7 +349,6 @@ add_two_level_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 	List	   *group_clause = CellarGroupClause(root);
 	double		groups = 1;
 	AggClauseCosts combine_costs = {0};
-	Path	   *path;
 	ListCell   *lc;
 
 	if (!init_levels(&levels, root, grouped_rel->reltarget, extra->havingQual))
@@ -388,25 +387,26 @@ add_two_level_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 	}
 	aggregation.pruning = cellar_choose_group_pruning(root, &aggregation, grouped_rel, group_clause,
 													  (List *) extra->havingQual);
-	path = cellar_offer_aggregate_path(root, &aggregation, grouped_rel);
-	if (path == NULL)
-		return true;
+	foreach(lc, cellar_offer_aggregate_paths(root, &aggregation, grouped_rel))
+	{
+		Path	   *path = lfirst(lc);
 
-	/*
-	 * The executor sets the node's AggSplit, which setrefs.c supports only
-	 * for other ones.
-	 */
-	path = (Path *) create_agg_path(root, grouped_rel, path, levels.combined, AGG_HASHED, AGGSPLIT_SIMPLE,
-									levels.first_clause, NIL, &combine_costs, path->rows);
-	path = create_distinct_path(grouped_rel, path, levels.states, &cellar_distinct_states_path_methods);
-	((CustomPath *) path)->custom_private = list_make3(levels.sources, levels.kinds, list_make1_int(levels.filter));
-	path = (Path *) create_agg_path(root, grouped_rel, path, levels.second,
-									levels.second_clause == NIL ? AGG_PLAIN : AGG_HASHED, AGGSPLIT_FINAL_DESERIAL,
-									levels.second_clause, NIL, &aggregation.final_costs, Min(groups, path->rows));
-	path = create_distinct_path(grouped_rel, path, grouped_rel->reltarget, &cellar_distinct_aggregates_path_methods);
-	((CustomPath *) path)->flags = CUSTOMPATH_SUPPORT_PROJECTION;
-	((CustomPath *) path)->custom_private = list_make2(levels.results->exprs, extra->havingQual);
-	add_path(grouped_rel, path);
+		/*
+		 * The executor sets the node's AggSplit, which setrefs.c supports
+		 * only for other ones.
+		 */
+		path = (Path *) create_agg_path(root, grouped_rel, path, levels.combined, AGG_HASHED, AGGSPLIT_SIMPLE,
+										levels.first_clause, NIL, &combine_costs, path->rows);
+		path = create_distinct_path(grouped_rel, path, levels.states, &cellar_distinct_states_path_methods);
+		((CustomPath *) path)->custom_private = list_make3(levels.sources, levels.kinds, list_make1_int(levels.filter));
+		path = (Path *) create_agg_path(root, grouped_rel, path, levels.second,
+										levels.second_clause == NIL ? AGG_PLAIN : AGG_HASHED, AGGSPLIT_FINAL_DESERIAL,
+										levels.second_clause, NIL, &aggregation.final_costs, Min(groups, path->rows));
+		path = create_distinct_path(grouped_rel, path, grouped_rel->reltarget, &cellar_distinct_aggregates_path_methods);
+		((CustomPath *) path)->flags = CUSTOMPATH_SUPPORT_PROJECTION;
+		((CustomPath *) path)->custom_private = list_make2(levels.results->exprs, extra->havingQual);
+		add_path(grouped_rel, path);
+	}
 	return true;
 }
 

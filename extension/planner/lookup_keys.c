@@ -286,7 +286,7 @@ cellar_filter_by_outer_keys(PlannerInfo *root, const CellarScanSpec *outer, Oid 
 							List *components, CellarComponent *component)
 {
 	RelOptInfo *rel = component->rel;
-	CellarScanSpec side = {.rel = rel,.threads = 1};
+	CellarScanSpec side = {.rel = rel,.threads = cellar_scan_threads(rel)};
 	double		rows = cellar_join_rows(root, joined);
 	RangeTblEntry *rte;
 	Relation	relation;

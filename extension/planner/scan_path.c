@@ -50,7 +50,9 @@ cellar_create_scan_path(PlannerInfo *root, const CellarScanSpec *scan)
 	path->pathtarget = rel->reltarget;
 	path->param_info = NULL;
 	path->parallel_aware = scan->parallel_workers > 0;
-	path->parallel_safe = rel->consider_parallel;
+
+	/* Several processes that execute the scan would compete for the threads. */
+	path->parallel_safe = rel->consider_parallel && scan->threads == 1;
 	path->parallel_workers = scan->parallel_workers;
 	path->pathkeys = NIL;
 	cpath->flags = CUSTOMPATH_SUPPORT_PROJECTION;
@@ -58,10 +60,10 @@ cellar_create_scan_path(PlannerInfo *root, const CellarScanSpec *scan)
 
 	/*
 	 * A backward scan restarts as a table scan and evaluates the quals a
-	 * second time: all rows must be returned and the quals must have the same
-	 * result.
+	 * second time: all rows must be returned in the order of the table, and
+	 * the quals must have the same result.
 	 */
-	if (scan->parallel_workers == 0 && top == NULL &&
+	if (scan->parallel_workers == 0 && scan->threads == 1 && top == NULL &&
 		!contain_volatile_functions((Node *) rel->baserestrictinfo))
 		cpath->flags |= CUSTOMPATH_SUPPORT_BACKWARD_SCAN;
 
@@ -105,8 +107,32 @@ returns_everything(RelOptInfo *rel, Relation relation, List *storage)
 }
 
 /*
+ * Returns whether the relation is on the right side of a semijoin or antijoin.  In a
+ * parallel plan, the rows of such a relation become a hash table, so that the
+ * scan gets no join filter from that join; a serial plan can join the distinct rows
+ * as its outer side.
+ */
+static bool
+is_semijoined(PlannerInfo *root, const RelOptInfo *rel)
+{
+	Relids		relids = rel->top_parent_relids != NULL ? rel->top_parent_relids : rel->relids;
+	ListCell   *lc;
+
+	foreach(lc, root->join_info_list)
+	{
+		SpecialJoinInfo *sjinfo = lfirst_node(SpecialJoinInfo, lc);
+
+		if ((sjinfo->jointype == JOIN_SEMI || sjinfo->jointype == JOIN_ANTI) &&
+			bms_overlap(relids, sjinfo->syn_righthand))
+			return true;
+	}
+	return false;
+}
+
+/*
  * Adds a serial and, where possible, a partial Smart Scan path to the
- * relation.  Notes the reason when no path is added.
+ * relation, and a serial one whose rows several threads of the cell return.
+ * Notes the reason when no path is added.
  */
 void
 cellar_add_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation)
@@ -160,8 +186,14 @@ cellar_add_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation)
 
 	cellar_note_cheaper(RelationGetRelid(relation));
 	add_path(rel, path);
+	scan.threads = cellar_scan_threads(rel);
+	if (scan.threads > 1)
+		add_path(rel, cellar_create_scan_path(root, &scan));
 	if (rel->consider_parallel)
 	{
+		scan.threads = 1;
+		if (is_semijoined(root, rel))
+			scan.join_filter_fraction = 1;
 		scan.parallel_workers = compute_parallel_worker(rel, rel->pages, -1,
 														max_parallel_workers_per_gather);
 		if (scan.parallel_workers > 0)

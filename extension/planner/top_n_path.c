@@ -156,7 +156,8 @@ add_sorted(PlannerInfo *root, RelOptInfo *ordered_rel, Path *path)
 }
 
 /*
- * Adds a serial and, where possible, a parallel top-N path.
+ * Adds a serial top-N path, for which several threads of the cell share the scan,
+ * and, where possible, a parallel one.
  */
 void
 cellar_add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
@@ -166,7 +167,7 @@ cellar_add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 	CellarScanSpec scan = {
 		.rel = rel,
 		.top = top,
-		.threads = 1
+		.threads = cellar_scan_threads(rel)
 	};
 	Path	   *path;
 	int			workers = 0;
@@ -191,6 +192,7 @@ cellar_add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 		double		rows;
 
 		scan.parallel_workers = workers;
+		scan.threads = 1;
 		path = cellar_create_scan_path(root, &scan);
 		rows = path->rows * workers;
 		path = (Path *) create_sort_path(root, ordered_rel, path, root->sort_pathkeys, top->rows);

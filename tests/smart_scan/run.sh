@@ -165,6 +165,31 @@ lookup_joins() {
     sql whole postgres -c "DROP TABLE wide"
 }
 
+# Several threads of the cell share a scan of a serial plan. Parallel workers do not execute a scan that several threads share: each worker
+# would start it.
+scan_threads() {
+    local settings="SET cellar.min_scan_size = 0; SET cellar.lookup_joins = off; SET max_parallel_workers_per_gather = 4; SET parallel_leader_participation = off"
+    local scan="SELECT l_comment FROM lineitem WHERE l_orderkey % 1000 = 0 AND l_quantity < 3"
+    local join="SELECT count(*), sum(q) FROM partsupp JOIN (SELECT l_partkey, sum(l_quantity) q FROM lineitem GROUP BY 1) s ON ps_partkey = l_partkey"
+    local plan mode answers query
+    plan=$(sql whole postgres -c "$settings" -c "EXPLAIN (COSTS OFF) $scan")
+    check "threads of the cell replace parallel workers" test "$(grep -c 'Cell Threads: 4' <<<"$plan") $(grep -c Gather <<<"$plan")" = "1 0"
+    plan=$(sql whole postgres -c "$settings; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET enable_mergejoin = off" \
+        -c "EXPLAIN (COSTS OFF) $join")
+    check "no parallel worker executes a scan that threads share" test "$(awk '
+        { match($0, /^ */) }
+        gather != "" && RLENGTH <= gather { gather = "" }
+        gather != "" && /Cell Threads/ { found++ }
+        /Gather/ { gather = RLENGTH }
+        END { print found + 0 }' <<<"$plan")" = 0
+    for query in "$scan" "$join"; do
+        answers=$(for mode in off on; do
+            sql whole postgres -c "$settings; SET cellar.cell_offload_processing = $mode" -c "SELECT md5(string_agg(s::text, ' ' ORDER BY s::text)) FROM ($query) s" | tail -n 1
+        done)
+        check "a scan that threads share returns PostgreSQL's rows: ${query:0:30}" test "$(sort -u <<<"$answers" | wc -l)" = 1
+    done
+}
+
 # A scan with a filter in PostgreSQL gets no join filter, and its cost must not assume one: the filter may be expensive.
 join_filter_costs() {
     local setting costs=()
@@ -216,6 +241,7 @@ join_filters
 join_keys
 lookup_joins
 join_filter_costs
+scan_threads
 distinct_groups
 run_counted whole differ --cases "$cases" "${seed[@]}"
 run_counted whole differ --compress --cases "$((cases / 2))" "${seed[@]}"
@@ -241,6 +267,7 @@ run_counted whole compare --format checks --set cellar.min_scan_size=0 --require
 run_counted whole compare --format checks --forced --require-smart-scans 10 "$ROOT/bench/scans"
 join_filters
 lookup_joins
+scan_threads
 recompressed
 
 cluster_create part "$WORK/part-data" --data-checksums

@@ -176,8 +176,8 @@ typedef struct CellarAggregateSpec
 
 extern bool cellar_init_aggregation(CellarAggregateSpec *aggregation, PlannerInfo *root,
 									RelOptInfo *rel, Relation relation, List *targetlist);
-extern Path *cellar_offer_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation,
-										 RelOptInfo *upper_rel);
+extern List *cellar_offer_aggregate_paths(PlannerInfo *root, const CellarAggregateSpec *aggregation,
+										  RelOptInfo *upper_rel);
 extern void cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 									 RelOptInfo *grouped_rel, GroupPathExtraData *extra);
 extern PathTarget *cellar_partial_target(PlannerInfo *root, PathTarget *grouping_target, List *group_clause,

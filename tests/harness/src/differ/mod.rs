@@ -266,6 +266,10 @@ fn run_table(
     if options.compress {
         table.compress(&mut sessions.prepare, rng)?;
     }
+    // By default, several threads of the cell share only scans of larger tables.
+    if options.parallel && rng.chance(50) {
+        sessions.prepare.batch_execute(&format!("ALTER TABLE {} SET (parallel_workers = 2)", table.name))?;
+    }
     let mut is_in_use = false;
     for client in &mut sessions.open {
         client.batch_execute("BEGIN")?;
