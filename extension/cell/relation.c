@@ -33,6 +33,9 @@
 /* The stored fraction is estimated from at most this number of segments. */
 #define STORED_SEGMENTS_MAX	8
 
+/* Limit of the memory for groups of a cell with a small page cache. */
+#define GROUP_BYTES_DEFAULT	(128.0 * 1024 * 1024)
+
 /* The ioctl of a cell's file service.  Other file systems reject it. */
 #define CELL_ANSWER_BYTES	4096
 #define WHICH_CELL			_IOR(0xCE, 1, char[CELL_ANSWER_BYTES])
@@ -52,6 +55,7 @@ typedef struct DirectoryEntry
 {
 	DirectoryKey key;
 	bool		on_cell;
+	uint64		group_bytes;
 	char	   *socket_path;
 	char	   *directory;		/* relative to the mount, with a final slash */
 } DirectoryEntry;
@@ -90,7 +94,7 @@ request_location(const char *path, CellarLocation *location)
 {
 	char		answer[CELL_ANSWER_BYTES];
 	int			fd;
-	char	   *line[5];
+	char	   *line[6];
 	char	   *next = answer;
 
 	fd = OpenTransientFile(path, O_RDONLY);
@@ -118,13 +122,14 @@ request_location(const char *path, CellarLocation *location)
 			return -1;
 		*next++ = '\0';
 	}
-	if (strcmp(line[0], "2") != 0)
+	if (strcmp(line[0], "3") != 0)
 		return -1;
 
 	location->socket_path = pstrdup(line[1]);
 	location->instance = strtoull(line[2], NULL, 10);
 	location->age_us = strtoull(line[3], NULL, 10);
 	location->refuses_changes = strcmp(line[4], "0") != 0;
+	location->group_bytes = strtoull(line[5], NULL, 10);
 	location->file = pstrdup(next);
 	return 1;
 }
@@ -167,6 +172,7 @@ cellar_relation_location(Relation rel, CellarLocation *location)
 	{
 		if (!entry->on_cell)
 			return false;
+		location->group_bytes = entry->group_bytes;
 		location->socket_path = pstrdup(entry->socket_path);
 		location->file = psprintf("%s%u", entry->directory, CellarFileNumber(file));
 		return true;
@@ -194,11 +200,24 @@ cellar_relation_location(Relation rel, CellarLocation *location)
 		}
 		entry = directory_entry(file, HASH_ENTER, &found);
 		entry->on_cell = answer;
+		entry->group_bytes = answer ? location->group_bytes : 0;
 		entry->socket_path = socket_path;
 		entry->directory = directory;
 	}
 	pfree(name);
 	return answer == 1;
+}
+
+/*
+ * Returns the limit of the memory for groups of the relation's cell, or the
+ * default if no cell stores the relation.
+ */
+double
+cellar_group_bytes(Relation rel)
+{
+	CellarLocation location;
+
+	return cellar_relation_location(rel, &location) ? (double) location.group_bytes : GROUP_BYTES_DEFAULT;
 }
 
 /*

@@ -254,6 +254,7 @@ cellar_init_aggregation(CellarAggregateSpec *aggregation, PlannerInfo *root, Rel
 
 	scan->rel = rel;
 	scan->stored_fraction = cellar_stored_fraction(relation);
+	scan->group_bytes = cellar_group_bytes(relation);
 	scan->threads = cellar_scan_threads(rel);
 	aggregation->groups = 1;
 	if (aggregation->group_clause != NIL)

@@ -63,9 +63,6 @@
 #define WHOLE_ROW_OVERHEAD		(MAXALIGN(SizeofHeapTupleHeader) + 16)	/* bytes */
 #define THREADS_PAGES_MIN		1024	/* of the table, for each cell thread */
 
-#define GROUP_TABLE_BYTES		(128.0 * 1024 * 1024)	/* the cell returns its
-														 * groups when they
-														 * reach this size */
 #define CLUSTERED_CORRELATION	0.9
 
 /* As get_parallel_divisor, which is not exported. */
@@ -356,7 +353,7 @@ group_table_capacity(const CellarAggregateSpec *aggregation)
 	}
 	if (has_strings)
 		bytes += target->width;
-	return GROUP_TABLE_BYTES / bytes;
+	return aggregation->scan.group_bytes / bytes;
 }
 
 /* Returns whether equal values of some group key are stored near each other. */

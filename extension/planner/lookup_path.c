@@ -192,6 +192,7 @@ add_outer_table_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *oute
 		return;
 	aggregation.scan.rel = outer;
 	aggregation.scan.stored_fraction = cellar_stored_fraction(relation);
+	aggregation.scan.group_bytes = cellar_group_bytes(relation);
 	aggregation.scan.threads = cellar_scan_threads(outer);
 	aggregation.scan.join_filter_fraction = 1;
 	aggregation.rows = cellar_join_rows(root, input_rel);

@@ -249,7 +249,7 @@ fn serve(
     let server = server::start(state.clone(), config, instance.clone(), io_stats.clone()).map_err(
         DaemonError::system(format!("could not start the Smart Scan server on {}", config.socket.display())),
     )?;
-    let mounted = mount(config, volume, instance.clone(), io_stats);
+    let mounted = mount(config, state, instance.clone(), io_stats);
     let result = mounted.and_then(|mount| {
         match mount.device() {
             Some(device) => instance.record_mount(record, device),
@@ -273,11 +273,12 @@ fn serve(
 
 fn mount(
     config: &Config,
-    volume: &Arc<Volume>,
+    state: &CellState,
     instance: Arc<Instance>,
     io_stats: Arc<IoStats>,
 ) -> Result<Mount, DaemonError> {
-    let service = FileService::new(volume.clone(), &config.socket, instance, io_stats);
+    let group_bytes = state.memory.account(MemoryKind::Groups).limit();
+    let service = FileService::new(state.volume.clone(), &config.socket, group_bytes, instance, io_stats);
     let is_root = Uid::effective().is_root();
     let options = MountOptions {
         name: config.name.clone(),

@@ -15,7 +15,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, sy
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use support::{mount, mount_point};
+use support::{GROUP_BYTES, mount, mount_point};
 
 struct Mounted {
     mount: Option<Mount>,
@@ -390,8 +390,11 @@ fn an_ioctl_on_a_file_returns_its_cell() {
         let assert_answer = |path: &Path, name: &str| {
             let answer = which_cell(path, WHICH_CELL).unwrap();
             let lines: Vec<&str> = answer.split('\n').collect();
-            let [version, socket, found, age, refuses_changes, file] = lines[..] else { panic!("{answer:?}") };
-            assert_eq!([version, socket, found, refuses_changes, file], ["2", "/run/cell.sock", &instance, "0", name]);
+            let [version, socket, found, age, refuses_changes, group_bytes, file] = lines[..] else {
+                panic!("{answer:?}")
+            };
+            assert_eq!([version, socket, found, refuses_changes, file], ["3", "/run/cell.sock", &instance, "0", name]);
+            assert_eq!(group_bytes.parse(), Ok(GROUP_BYTES));
             assert!(Duration::from_micros(age.parse().unwrap()) <= m.instance.age());
         };
         assert_answer(&m.path("base/1"), "base/1");

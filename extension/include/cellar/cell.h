@@ -27,10 +27,12 @@ typedef struct CellarLocation
 	uint64		age_us;			/* of the instance, in microseconds */
 	bool		refuses_changes;	/* processes use a mount of an earlier
 									 * instance */
+	uint64		group_bytes;	/* limit of the cell's memory for groups */
 } CellarLocation;
 
 extern bool cellar_path_location(const char *path, CellarLocation *location);
 extern bool cellar_relation_location(Relation rel, CellarLocation *location);
+extern double cellar_group_bytes(Relation rel);
 extern double cellar_stored_fraction(Relation rel);
 extern void cellar_refresh_stored(Relation rel);
 extern const char *cellar_relation_unsuitable(Relation rel);

@@ -135,6 +135,8 @@ typedef struct CellarScanSpec
 	List	   *storage;		/* RestrictInfos of the storage predicate */
 	List	   *filter;			/* RestrictInfos of the filter */
 	double		stored_fraction;	/* stored bytes per byte of the relation */
+	double		group_bytes;	/* limit of the cell's memory for groups, if the
+								 * rows are aggregated */
 	double		join_filter_fraction;	/* of a scan without top-N: rows that
 										 * join filters are estimated to keep */
 	const CellarTopN *top;		/* NULL when the scan returns all rows */

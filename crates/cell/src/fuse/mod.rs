@@ -45,6 +45,8 @@ pub struct FileService {
 struct Shared {
     volume: Arc<Volume>,
     socket: PathBuf,
+    /// Limit of the memory for groups of Smart Scans.
+    group_bytes: u64,
     instance: Arc<Instance>,
     stats: Arc<IoStats>,
     classes: Classes,
@@ -56,11 +58,17 @@ struct Shared {
 const WAITING_MAX: usize = 1024;
 
 impl FileService {
-    /// Creates the service. `socket` is the socket of the cell's Smart Scan server, which the ioctl `WHICH_CELL`
-    /// returns.
-    pub fn new(volume: Arc<Volume>, socket: &Path, instance: Arc<Instance>, stats: Arc<IoStats>) -> Self {
-        let workers = Workers::new(WAITING_MAX, None);
-        let shared = Shared { volume, socket: socket.into(), instance, stats, classes: Classes::default(), workers };
+    /// Creates the service. `socket` is the socket of the cell's Smart Scan server, and `group_bytes` the limit of the
+    /// memory for groups: the ioctl `WHICH_CELL` returns both.
+    pub fn new(
+        volume: Arc<Volume>,
+        socket: &Path,
+        group_bytes: u64,
+        instance: Arc<Instance>,
+        stats: Arc<IoStats>,
+    ) -> Self {
+        let (workers, classes) = (Workers::new(WAITING_MAX, None), Classes::default());
+        let shared = Shared { volume, socket: socket.into(), group_bytes, instance, stats, classes, workers };
         Self { shared: Arc::new(shared), use_ring: false }
     }
 

@@ -83,14 +83,16 @@ fn set_time(time: TimeOrNow) -> SetTime {
 
 impl FileService {
     /// Returns the answer to [`WHICH_CELL`], one per line: format version; socket; instance of the daemon; microseconds
-    /// since the daemon's start; 1 while the cell refuses changes, else 0; path relative to the mount's root.
+    /// since the daemon's start; 1 while the cell refuses changes, else 0; limit of the memory for groups in bytes; path
+    /// relative to the mount's root.
     fn which_cell(&self, ino: Ino) -> cellar_storage::Result<Vec<u8>> {
         let no_name = || Error::new(ErrorKind::NotFound, format!("inode {ino} has no name"));
         let path = self.volume().path_of(ino).ok_or_else(no_name)?;
-        let Shared { socket, instance, .. } = &*self.shared;
+        let Shared { socket, group_bytes, instance, .. } = &*self.shared;
         let (socket, age, refuses_changes) =
             (socket.display(), instance.age().as_micros(), u8::from(instance.refuses_changes()));
-        Ok(format!("2\n{socket}\n{}\n{age}\n{refuses_changes}\n{path}", instance.id()).into_bytes())
+        let instance = instance.id();
+        Ok(format!("3\n{socket}\n{instance}\n{age}\n{refuses_changes}\n{group_bytes}\n{path}").into_bytes())
     }
 
     fn create_node(&self, parent: INodeNo, name: &OsStr, new: &NewNode<'_>) -> cellar_storage::Result<Attr> {

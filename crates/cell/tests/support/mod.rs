@@ -8,6 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// The limit of the memory for groups that the mounts report.
+pub const GROUP_BYTES: u64 = 7 << 20;
+
 /// Creates a mount point in `folder`. Returns its path, and options of a volume with allocation units of 1 MiB whose root
 /// directory belongs to the present user.
 pub fn mount_point(folder: &Path) -> (PathBuf, VolumeOptions) {
@@ -26,7 +29,8 @@ pub fn mount(
     root: &Path,
     use_ring: bool,
 ) -> Mount {
-    let service = FileService::new(volume.clone(), Path::new("/run/cell.sock"), instance.clone(), stats.clone());
+    let (volume, socket) = (volume.clone(), Path::new("/run/cell.sock"));
+    let service = FileService::new(volume, socket, GROUP_BYTES, instance.clone(), stats.clone());
     let allow_other = fs::metadata(root).unwrap().uid() == 0;
     let options = MountOptions { name: "test".into(), allow_other, use_ring, keep_awake_program: None };
     Mount::new(service, root, &options).unwrap()
