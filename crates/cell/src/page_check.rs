@@ -176,6 +176,11 @@ impl PageCheck for ClusterChecksums {
         let stored = u16::from_le_bytes([page[CHECKSUM_AT], page[CHECKSUM_AT + 1]]);
         stored == page_checksum(page, number) || page.iter().all(|byte| *byte == 0)
     }
+
+    /// Returns the LSN of the last change (`pd_lsn`).
+    fn version(&self, page: &[u8]) -> u64 {
+        page.first_chunk().map_or(0, |lsn| u64::from_le_bytes(*lsn))
+    }
 }
 
 #[cfg(test)]

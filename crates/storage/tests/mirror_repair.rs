@@ -33,6 +33,9 @@ impl PageCheck for TestCheck {
     fn is_valid(&self, page: &[u8], number: u32) -> bool {
         page[..4] == checksum(page, number).to_le_bytes() || page.iter().all(|byte| *byte == 0)
     }
+    fn version(&self, page: &[u8]) -> u64 {
+        u64::from_le_bytes(page[8..16].try_into().unwrap())
+    }
 }
 
 fn options_of(redundancy: Redundancy, check: &Arc<TestCheck>) -> VolumeOptions {
@@ -340,6 +343,42 @@ fn an_offline_disk_has_no_open_files_and_returns_without_a_restart() {
     std::fs::rename(folder.path().join("disk0"), folder.path().join("lost")).unwrap();
     let volume = open_with(folder.path(), 2, || VolumeOptions { force_degraded: true, ..reserved() });
     assert!(read_all(&volume, volume.resolve("plain").unwrap()) == expected);
+    volume.close().unwrap();
+}
+
+/// Changes the first bytes of page `number`, which a disk that is offline lacks, and writes the region.
+fn change_page(volume: &Volume, ino: Ino, expected: &mut [u8], number: usize) {
+    let page = &mut expected[number * PAGE..(number + 1) * PAGE];
+    page.copy_from_slice(&pages(number + 1, 77)[number * PAGE..]);
+    volume.write(ino, (number * PAGE) as u64, page).unwrap();
+    volume.sync().unwrap();
+}
+
+#[test]
+fn a_resync_keeps_a_good_page_where_the_source_has_a_damaged_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 2, mirrored);
+    let mut expected = pages(100, 11);
+    let ino = filled(&volume, "table", &expected);
+    volume.offline_disk(&folder.path().join("disk1")).unwrap();
+    change_page(&volume, ino, &mut expected, 20);
+    change_page(&volume, ino, &mut expected, 30);
+    // On the only online disk: a page that is equal on the other disk, and one that is newer there.
+    for page in [10, 30] {
+        assert_eq!(damage(folder.path(), 0, Stream::Data, page * PAGE as u64 + 5000), 1);
+    }
+    volume.online_disk(disks(folder.path(), 2).pop().unwrap()).unwrap();
+    let mut page = vec![0; PAGE];
+    volume.read(ino, 10 * PAGE as u64, &mut page).unwrap();
+    assert!(page == expected[10 * PAGE..11 * PAGE], "the good page is kept and repairs the other copy");
+    volume.read(ino, 20 * PAGE as u64, &mut page).unwrap();
+    assert!(page == expected[20 * PAGE..21 * PAGE], "the newer page is copied");
+    volume.read(ino, 30 * PAGE as u64, &mut page).unwrap();
+    assert_eq!(page[5000], expected[30 * PAGE + 5000] ^ 0x40, "an outdated page does not replace a newer one");
+    let report = scrub(&volume);
+    assert_eq!(report.unrepaired, 1, "{report:?}");
+    assert_eq!(volume.group_status().repairs, 1);
+    assert_eq!(contents(folder.path(), 0), contents(folder.path(), 1));
     volume.close().unwrap();
 }
 

@@ -110,6 +110,7 @@ pub struct Volume {
     options: VolumeOptions,
     background: Mutex<Option<Background>>,
     scrub: scrub::Scrub,
+    damage_log: pages::DamageLog,
 }
 
 impl Volume {

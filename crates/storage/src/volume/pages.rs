@@ -6,10 +6,19 @@ use super::{Ino, Volume};
 use crate::disk::{Check, Condition, no_wait};
 use crate::error::{Error, Result};
 use crate::file::{FileData, PAGE, PAGE_BYTES};
+use crate::group::mirror::{DamageCheck, Keep};
 use cellar_format::units::PageInAu;
+use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often the damage of the same page is logged.
+const LOG_INTERVAL: Duration = Duration::from_secs(600);
+/// Maximum number of pages whose damage is logged in an interval.
+const LOGGED_PAGES_MAX: usize = 100;
 
 /// Knows the checksums of pages.
 pub trait PageCheck: Send + Sync + Debug {
@@ -22,6 +31,9 @@ pub trait PageCheck: Send + Sync + Debug {
 
     /// Returns whether a page is valid: its checksum is right, or the page is empty.
     fn is_valid(&self, page: &[u8], number: u32) -> bool;
+
+    /// Returns a number that differs between a page before and after a change. The page need not be valid.
+    fn version(&self, page: &[u8]) -> u64;
 }
 
 /// A file whose pages have checksums.
@@ -59,12 +71,84 @@ impl CheckedFile<'_> {
         match condition {
             Condition::Sound => {}
             Condition::Repaired => log::warn!("repaired block {number} of {path}"),
-            Condition::Differ | Condition::Damaged => log::error!("block {number} of {path} is damaged on all copies"),
+            Condition::Differ | Condition::Damaged => {
+                if self.volume.damage_log.is_due((file.ino, page), Instant::now()) {
+                    log::error!("block {number} of {path} is damaged on all copies");
+                }
+            }
         }
         if condition <= Condition::Repaired {
             self.volume.forget_page(file, page);
         }
         Ok(condition)
+    }
+
+    /// Decides about pages of a disk that are to be replaced by those of another disk: keeps the valid ones for which the
+    /// other disk has a damaged page of the same version, by copying them to `replacement`. Another version may be
+    /// outdated, so a damaged page replaces it. No change of the file is under way.
+    pub(super) fn keep_undamaged(&self, file: &FileData, start: u64, replacement: &mut [u8], present: &[u8]) {
+        let damaged: Vec<u64> = self.damaged_in(start, replacement).collect();
+        for page in damaged {
+            let at = (page * PAGE - start) as usize..((page + 1) * PAGE - start) as usize;
+            let (new, old) = (&replacement[at.clone()], &present[at.clone()]);
+            let is_same =
+                self.check.version(new) == self.check.version(old) && !file.torn_blocks.any_in(&range_of(page));
+            let (path, number) = (&self.path, self.first_page.wrapping_add(page as u32));
+            match is_same && self.is_valid(page, old) {
+                true => {
+                    log::warn!("block {number} of {path} is damaged, except on the disk that returns, which keeps it");
+                    replacement[at.clone()].copy_from_slice(&present[at]);
+                }
+                false if new != old && self.volume.damage_log.is_due((file.ino, page), Instant::now()) => log::error!(
+                    "block {number} of {path} is damaged, and the disk that returns has no or another version of it"
+                ),
+                false => {}
+            }
+        }
+    }
+}
+
+impl DamageCheck for Volume {
+    fn keep(&self, ino: Ino) -> Option<Keep<'_>> {
+        let (checked, file) = (self.checked_file(ino)?, self.file(ino).ok()?);
+        Some(Box::new(move |start, replacement, present| checked.keep_undamaged(&file, start, replacement, present)))
+    }
+}
+
+/// Limits how often damage of a page is logged that nothing repairs: every read finds it.
+#[derive(Debug, Default)]
+pub(super) struct DamageLog(Mutex<Option<Logged>>);
+
+/// What was logged during an interval.
+#[derive(Debug)]
+struct Logged {
+    since: Instant,
+    pages: HashSet<(Ino, u64)>,
+    omitted: u64,
+}
+
+impl DamageLog {
+    /// Returns whether the damage of a page is to be logged now: once in an interval, and for a limited number of pages.
+    fn is_due(&self, page: (Ino, u64), now: Instant) -> bool {
+        let mut logged = self.0.lock();
+        if logged.as_ref().is_none_or(|logged| now.duration_since(logged.since) >= LOG_INTERVAL) {
+            if let Some(Logged { omitted: omitted @ 1.., .. }) = &*logged {
+                log::error!(
+                    "{omitted} more reads found pages that are damaged on all copies; cellar group scrub lists them"
+                );
+            }
+            *logged = Some(Logged { since: now, pages: HashSet::new(), omitted: 0 });
+        }
+        let logged = logged.as_mut().expect("just set");
+        if logged.pages.contains(&page) {
+            return false;
+        }
+        let is_due = logged.pages.len() < LOGGED_PAGES_MAX;
+        match is_due {
+            true => drop(logged.pages.insert(page)),
+            false => logged.omitted += 1,
+        }
+        is_due
     }
 }
 
@@ -129,4 +213,20 @@ pub(super) fn is_in_unit(file: &FileData, page: u64) -> bool {
     let au = file.layout.au_at(page * PAGE);
     let in_au = PageInAu((page - file.layout.au_range(au).start / PAGE) as u32);
     file.units().and_then(|units| units.extent(au)).is_some_and(|extent| extent.is_current(in_au))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_damage_of_a_page_is_logged_once_in_an_interval() {
+        let (log, start) = (DamageLog::default(), Instant::now());
+        assert!(log.is_due((1, 5), start) && log.is_due((1, 6), start) && log.is_due((2, 5), start));
+        assert!((0..10).all(|second| !log.is_due((1, 5), start + Duration::from_secs(second))));
+        let due = (0..1000).filter(|page| log.is_due((3, *page), start)).count();
+        assert_eq!(due, LOGGED_PAGES_MAX - 3);
+        assert!(log.is_due((1, 5), start + LOG_INTERVAL));
+        assert!(!log.is_due((1, 5), start + LOG_INTERVAL));
+    }
 }

@@ -102,6 +102,7 @@ impl Volume {
             options,
             background: Mutex::new(None),
             scrub: Default::default(),
+            damage_log: Default::default(),
         })
     }
 

@@ -133,7 +133,7 @@ impl Volume {
             disk.remove_named(SAVED_FACTS).context(|| format!("could not use cell disk {}", path.display()))?;
             self.stores.lock().add(number, disk, self.group.stripes().len())
         };
-        let copied = mirror.bring_online(number, engine, finish)?;
+        let copied = mirror.bring_online(number, engine, self, finish)?;
         self.free_space.reopen(number);
         log::info!(
             "cell disk {} is online; resynced {} files: read {} bytes, wrote {} bytes",

@@ -23,7 +23,7 @@ pub use member::{AbsentDisk, DiskMode, Member};
 pub use membership::Membership;
 pub use mirror_disk::MirrorDisk;
 pub use race::Patience;
-pub use resync::Copied;
+pub use resync::{Copied, DamageCheck, Keep};
 
 use super::superblock::{Superblock, Uuid};
 use crate::disk::pool::Pool;

@@ -8,7 +8,7 @@
 use super::intents::{FileKey, Intents, REGION, Record, WHOLE, bytes_of, regions as regions_of};
 use super::mirror_disk::{file_number, inode_of};
 use super::{AbsentDisk, DiskMode, Membership, Mirror};
-use crate::disk::{Disk, DiskFile, on_each};
+use crate::disk::{Disk, DiskFile, Stream, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::group::superblock::Superblock;
 use std::collections::HashSet;
@@ -28,6 +28,16 @@ pub struct Copied {
     /// Bytes read from the source, without holes.
     pub read_bytes: u64,
     pub written_bytes: u64,
+}
+
+/// Changes bytes of the source before they replace those of the target: keeps what only the target has undamaged. Called with
+/// the offset, the bytes of the source, and the bytes of the target, while no change of the file is under way.
+pub type Keep<'a> = Box<dyn Fn(u64, &mut [u8], &[u8]) + 'a>;
+
+/// Knows which bytes of files are damaged.
+pub trait DamageCheck {
+    /// Returns how to keep undamaged bytes of an inode's raw pages; None if nothing tells which bytes are damaged.
+    fn keep(&self, ino: u64) -> Option<Keep<'_>>;
 }
 
 /// A file to copy, and which parts of it.
@@ -50,6 +60,8 @@ struct Copier<'a> {
     target: u16,
     /// Changes of the set go on meanwhile, and must wait while a piece is copied.
     is_shared: bool,
+    /// None before the volume is open: then nothing is known about the files.
+    check: Option<&'a dyn DamageCheck>,
     copied: Copied,
 }
 
@@ -96,7 +108,7 @@ impl Mirror {
         while let Some(source) = self.sets[usize::from(set)].iter().copied().find(is_online) {
             let targets = self.sets[usize::from(set)].iter().copied().filter(|disk| *disk != source && is_online(disk));
             for target in targets.collect::<Vec<_>>() {
-                let mut copier = Copier::new(self, source, target, false);
+                let mut copier = Copier::new(self, (source, target), false, None);
                 let files = intents.written(set);
                 let result = files.into_iter().try_for_each(|(key, regions)| copier.copy_file(key, &regions));
                 copied.add(&copier.copied);
@@ -191,6 +203,7 @@ impl Mirror {
         &self,
         disk: usize,
         engine: Arc<dyn Disk>,
+        check: &dyn DamageCheck,
         finish: impl FnOnce() -> Result<()>,
     ) -> Result<Copied> {
         // A second resync of the disk must not find the first one's mode.
@@ -213,7 +226,7 @@ impl Mirror {
             }
             self.members[disk].replace_engine(super::watched(engine, &self.pools[disk], self.patience));
         }
-        let result = self.resync(disk, finish);
+        let result = self.resync(disk, check, finish);
         if result.is_err() {
             let _membership = self.membership.lock();
             if self.members[disk].mode() != DiskMode::Online {
@@ -223,14 +236,14 @@ impl Mirror {
         result
     }
 
-    fn resync(&self, disk: usize, finish: impl FnOnce() -> Result<()>) -> Result<Copied> {
+    fn resync(&self, disk: usize, check: &dyn DamageCheck, finish: impl FnOnce() -> Result<()>) -> Result<Copied> {
         let path = self.members[disk].path().display();
         let work = self.begin_resync(disk).context(|| format!("could not begin the resync of cell disk {path}"))?;
         // The disk's record of intents is from before its failure.
         self.try_trim(Duration::MAX, true).context(|| format!("could not begin the resync of cell disk {path}"))?;
         let mut copied = Copied::default();
         for (source, (key, regions)) in work {
-            let mut copier = Copier::new(self, source, disk as u16, true);
+            let mut copier = Copier::new(self, (source, disk as u16), true, Some(check));
             copier.copy_file(key, &regions).map_err(|CopyError { error, .. }| error).context(|| {
                 let (ino, from) = (key.ino, self.members[usize::from(source)].path().display());
                 format!("could not copy files of inode {ino} from {from} to {path}")
@@ -264,7 +277,7 @@ impl Mirror {
         for set in self.sets_of[disk].iter().copied() {
             let is_online = |other: &&u16| self.members[usize::from(**other)].mode() == DiskMode::Online;
             let source = *self.sets[usize::from(set)].iter().find(is_online).ok_or(io::ErrorKind::NotFound)?;
-            let files_of = |listed: &[(u64, crate::disk::Stream)], on: u16| -> HashSet<FileKey> {
+            let files_of = |listed: &[(u64, Stream)], on: u16| -> HashSet<FileKey> {
                 let key = |(number, stream): &(u64, _)| {
                     Some(FileKey { set, ino: inode_of(*number, set, on)?, stream: *stream })
                 };
@@ -310,8 +323,13 @@ impl Copied {
 }
 
 impl<'a> Copier<'a> {
-    fn new(mirror: &'a Mirror, source: u16, target: u16, is_shared: bool) -> Self {
-        Self { mirror, source, target, is_shared, copied: Copied::default() }
+    fn new(
+        mirror: &'a Mirror,
+        (source, target): (u16, u16),
+        is_shared: bool,
+        check: Option<&'a dyn DamageCheck>,
+    ) -> Self {
+        Self { mirror, source, target, is_shared, check, copied: Copied::default() }
     }
 
     /// Makes the target's copy of a file equal to the source's in the given regions, in length, and where the target was
@@ -321,6 +339,8 @@ impl<'a> Copier<'a> {
         self.copied.files += 1;
         let (of_source, of_target) = (failed(self.source), failed(self.target));
         let lock = || self.is_shared.then(|| mirror.set_locks[usize::from(key.set)].write());
+        // Before the lock: looking the file up reads from the group.
+        let keep = self.check.filter(|_| key.stream == Stream::Data).and_then(|check| check.keep(key.ino));
         let ranges = {
             let _no_change = lock();
             let Some((source, target)) = self.open(key)? else { return Ok(()) };
@@ -346,7 +366,7 @@ impl<'a> Copier<'a> {
                     break;
                 }
                 let stop = end.min((start / REGION + 1) * REGION);
-                let copied = self.copy((&*source, &*target), start..stop)?;
+                let copied = self.copy((&*source, &*target), start..stop, keep.as_ref())?;
                 self.copied.add(&copied);
                 Mirror::count(&mirror.events.resync_read_bytes, copied.read_bytes);
                 Mirror::count(&mirror.events.resync_written_bytes, copied.written_bytes);
@@ -370,8 +390,13 @@ impl<'a> Copier<'a> {
         Ok(Some((source, target.expect("a disk creates a missing file"))))
     }
 
-    /// Makes a range of the target equal to the source, holes included.
-    fn copy(&self, (source, target): (&dyn DiskFile, &dyn DiskFile), range: Range<u64>) -> Result<Copied, CopyError> {
+    /// Makes a range of the target equal to the source, holes included, except for what `keep` keeps.
+    fn copy(
+        &self,
+        (source, target): (&dyn DiskFile, &dyn DiskFile),
+        range: Range<u64>,
+        keep: Option<&Keep<'_>>,
+    ) -> Result<Copied, CopyError> {
         let (of_source, of_target) = (failed(self.source), failed(self.target));
         let mut copied = Copied::default();
         let (mut ours, mut theirs) = (vec![0; PIECE as usize], vec![0; PIECE as usize]);
@@ -387,11 +412,14 @@ impl<'a> Copier<'a> {
             } else {
                 read_fully(source, &mut ours[..length], start).map_err(of_source)?;
                 copied.read_bytes += length as u64;
-                let is_equal = !is_target_hole && {
+                theirs[..length].fill(0);
+                if !is_target_hole {
                     read_fully(target, &mut theirs[..length], start).map_err(of_target)?;
-                    ours[..length] == theirs[..length]
-                };
-                if !is_equal {
+                }
+                if let Some(keep) = keep.filter(|_| ours[..length] != theirs[..length]) {
+                    keep(start, &mut ours[..length], &theirs[..length]);
+                }
+                if is_target_hole || ours[..length] != theirs[..length] {
                     target.write_at(&ours[..length], start).map_err(of_target)?;
                     copied.written_bytes += length as u64;
                 }
