@@ -382,6 +382,32 @@ fn a_resync_keeps_a_good_page_where_the_source_has_a_damaged_one() {
     volume.close().unwrap();
 }
 
+#[test]
+fn a_copy_that_cannot_be_opened_does_not_prevent_the_repair_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 3, || options_of(Redundancy::High, &Arc::default()));
+    let expected = pages(100, 12);
+    let ino = filled(&volume, "table", &expected);
+    volume.close().unwrap();
+    drop(volume);
+    let volume = open_with(folder.path(), 3, || options_of(Redundancy::High, &Arc::default()));
+    let of_disk = |number: usize| {
+        let disk = disks(folder.path(), number + 1).pop().unwrap();
+        let (tagged, _) = disk.backing_files().unwrap().into_iter().find(|(_, of)| *of == Stream::Data).unwrap();
+        folder.path().join(format!("disk{number}/data/{:02x}/{tagged:016x}", tagged & 0xff))
+    };
+    assert_eq!(damage(folder.path(), 0, Stream::Data, 10 * PAGE as u64 + 5000), 1);
+    std::fs::remove_file(of_disk(2)).unwrap();
+    assert!(read_all(&volume, ino) == expected);
+    let report = scrub(&volume);
+    assert_eq!(report.unrepaired, 0, "{report:?}");
+    assert!(volume.group_status().repairs > 0, "the read or the scrub repaired the copy");
+    assert_eq!(volume.group_status().disks[2].mode, DiskMode::Offline, "the disk lacks a file");
+    volume.online_disk(disks(folder.path(), 3).pop().unwrap()).unwrap();
+    assert_eq!(contents(folder.path(), 0), contents(folder.path(), 2));
+    volume.close().unwrap();
+}
+
 fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {

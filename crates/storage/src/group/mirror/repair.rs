@@ -1,8 +1,11 @@
 //! Damaged copies: finding them, and rewriting them from an undamaged one.
 //!
-//! A copy of a range is damaged if its disk cannot read it, if its bytes are not valid, if the operating system's page cache
-//! and the medium have different bytes, or if it differs from most of the copies. Two valid copies that differ, without a
-//! majority, are left as they are: nothing tells which one is right.
+//! A copy of a range is damaged if its disk cannot open or read it, if its bytes are not valid, if the operating system's page
+//! cache and the medium have different bytes, or if it differs from most of the copies. Two valid copies that differ, without
+//! a majority, are left as they are: nothing tells which one is right.
+//!
+//! Where page cache and medium differ, valid bytes of the page cache count: writes go to the page cache first, so after a
+//! failed write of the operating system the medium has older bytes.
 //!
 //! Invariant: a copy is rewritten only while no change of its copy set is under way, with bytes of another copy that is
 //! valid, and only if all copies are as they were before [`Check::still_applies`] was called.
@@ -20,11 +23,23 @@ const ATTEMPTS: usize = 3;
 /// The bytes of a range on one disk.
 struct CopyOfRange {
     disk: u16,
-    file: Arc<dyn DiskFile>,
+    /// An error if the disk cannot open the file.
+    file: io::Result<Arc<dyn DiskFile>>,
     /// None if the disk cannot read the range.
-    bytes: Option<Vec<u8>>,
-    /// The operating system's page cache and the medium have different bytes.
-    is_inconsistent: bool,
+    medium: Option<Vec<u8>>,
+    /// From the operating system's page cache, if it has the range.
+    cached: Option<Vec<u8>>,
+}
+
+impl CopyOfRange {
+    /// Returns the valid bytes of the copy.
+    fn valid(&self, is_valid: &dyn Fn(&[u8]) -> bool) -> Option<&Vec<u8>> {
+        [&self.cached, &self.medium].into_iter().flatten().find(|bytes| is_valid(bytes))
+    }
+
+    fn is_inconsistent(&self) -> bool {
+        self.medium != self.cached
+    }
 }
 
 /// What to do about the copies of a range.
@@ -43,14 +58,16 @@ impl MirroredFile {
     pub(super) fn examine_copies(&self, range: &Range<u64>, check: &Check<'_>) -> io::Result<Examined> {
         let files = self.online_files()?;
         let length = range.end - range.start;
-        if files
-            .iter()
-            .try_fold(true, |all, (_, file)| Ok::<_, io::Error>(all && file.is_hole(range.start, length)?))?
-        {
+        let is_hole = |file: &Arc<dyn DiskFile>| file.is_hole(range.start, length).unwrap_or(false);
+        if files.iter().all(|(_, file)| file.as_ref().is_ok_and(is_hole)) {
             return Ok(Examined { is_sound: true, read_bytes: 0 });
         }
         let (mut first, mut read_bytes, mut is_sound) = (None, 0, true);
         for (_, file) in &files {
+            let Ok(file) = file else {
+                is_sound = false;
+                continue;
+            };
             read_bytes += length;
             match (read_range(&**file, range), &first) {
                 (Ok(bytes), None) => {
@@ -75,12 +92,13 @@ impl MirroredFile {
             let is_valid: &dyn Fn(&[u8]) -> bool = if (check.still_applies)() { check.is_valid } else { &|_| true };
             let _no_change = mirror.set_locks[usize::from(self.set.set)].write();
             let now = self.read_copies(range)?;
-            let is_unchanged = now.len() == before.len()
-                && now.iter().zip(&before).all(|(now, before)| (now.disk, &now.bytes) == (before.disk, &before.bytes));
+            let content = |copy: &CopyOfRange| (copy.disk, copy.medium.clone(), copy.cached.clone());
+            let is_unchanged = now.iter().map(content).eq(before.iter().map(content));
             match decide(&now, is_valid) {
                 Decision::Nothing(condition) => return Ok(condition),
                 Decision::RewriteFrom { source, damaged } if is_unchanged => {
-                    damaged.iter().try_for_each(|copy| self.rewrite(range, &now[source], &now[*copy]))?;
+                    let bytes = now[source].valid(is_valid).expect("the source is valid");
+                    damaged.iter().try_for_each(|copy| self.rewrite(range, (&now[source], bytes), &now[*copy]))?;
                     return Ok(Condition::Repaired);
                 }
                 Decision::RewriteFrom { .. } => {}
@@ -90,10 +108,21 @@ impl MirroredFile {
     }
 
     /// Writes the source's bytes over a damaged copy and syncs the copy. A disk that fails leaves the group.
-    fn rewrite(&self, range: &Range<u64>, source: &CopyOfRange, damaged: &CopyOfRange) -> io::Result<()> {
-        let bytes = source.bytes.as_ref().expect("the source is readable");
-        let length = source.file.len()?.min(range.end).saturating_sub(range.start) as usize;
-        let written = damaged.file.write_at(&bytes[..length], range.start).and_then(|()| damaged.file.sync());
+    fn rewrite(
+        &self,
+        range: &Range<u64>,
+        (source, bytes): (&CopyOfRange, &[u8]),
+        damaged: &CopyOfRange,
+    ) -> io::Result<()> {
+        let file = match &damaged.file {
+            Ok(file) => file,
+            Err(error) => return self.set.fail(damaged.disk, error),
+        };
+        let length = match &source.file {
+            Ok(file) => file.len()?.min(range.end).saturating_sub(range.start) as usize,
+            Err(_) => 0,
+        };
+        let written = file.write_at(&bytes[..length], range.start).and_then(|()| file.sync());
         match written {
             Ok(()) => {
                 Mirror::count(&self.set.mirror.events.repairs, 1);
@@ -110,28 +139,34 @@ impl MirroredFile {
         }
     }
 
-    fn online_files(&self) -> io::Result<Vec<(u16, Arc<dyn DiskFile>)>> {
-        self.set.online().map(|disk| Ok((disk, self.existing(disk)?))).collect()
+    /// Opens the copies. Returns an error if the process lacks resources.
+    fn online_files(&self) -> io::Result<Vec<(u16, io::Result<Arc<dyn DiskFile>>)>> {
+        let open = |disk: u16| match self.existing(disk) {
+            Err(error) if is_refusal(&error) => Err(error),
+            opened => Ok((disk, opened)),
+        };
+        self.set.online().map(open).collect()
     }
 
     fn read_copies(&self, range: &Range<u64>) -> io::Result<Vec<CopyOfRange>> {
-        let read = |(disk, file): (u16, Arc<dyn DiskFile>)| {
-            let medium = read_range(&*file, range).ok();
-            let mut cached = vec![0; (range.end - range.start) as usize];
-            let cached = file.read_at(&mut cached, range.start).ok().map(|count| {
-                cached[count..].fill(0);
-                cached
-            });
-            let is_inconsistent = medium != cached;
-            CopyOfRange { disk, file, bytes: medium.or(cached), is_inconsistent }
+        let read = |(disk, file): (u16, io::Result<Arc<dyn DiskFile>>)| {
+            let (mut medium, mut cached) = (None, None);
+            if let Ok(file) = &file {
+                medium = read_range(&**file, range).ok();
+                let mut bytes = vec![0; (range.end - range.start) as usize];
+                cached = file.read_at(&mut bytes, range.start).ok().map(|count| {
+                    bytes[count..].fill(0);
+                    bytes
+                });
+            }
+            CopyOfRange { disk, file, medium, cached }
         };
         Ok(self.online_files()?.into_iter().map(read).collect())
     }
 }
 
 fn decide(copies: &[CopyOfRange], is_valid: &dyn Fn(&[u8]) -> bool) -> Decision {
-    let bytes: Vec<Option<&Vec<u8>>> =
-        copies.iter().map(|copy| copy.bytes.as_ref().filter(|bytes| is_valid(bytes))).collect();
+    let bytes: Vec<Option<&Vec<u8>>> = copies.iter().map(|copy| copy.valid(is_valid)).collect();
     let votes = |copy: usize| bytes.iter().filter(|other| **other == bytes[copy]).count();
     let candidates = (0..copies.len()).filter(|copy| bytes[*copy].is_some());
     let Some(source) = candidates.clone().max_by_key(|copy| (votes(*copy), std::cmp::Reverse(*copy))) else {
@@ -141,7 +176,7 @@ fn decide(copies: &[CopyOfRange], is_valid: &dyn Fn(&[u8]) -> bool) -> Decision 
     if !is_decided {
         return Decision::Nothing(Condition::Differ);
     }
-    let is_damaged = |copy: &usize| bytes[*copy] != bytes[source] || copies[*copy].is_inconsistent;
+    let is_damaged = |copy: &usize| bytes[*copy] != bytes[source] || copies[*copy].is_inconsistent();
     let damaged: Vec<usize> = (0..copies.len()).filter(is_damaged).collect();
     match damaged.is_empty() {
         true => Decision::Nothing(Condition::Sound),
@@ -152,19 +187,22 @@ fn decide(copies: &[CopyOfRange], is_valid: &dyn Fn(&[u8]) -> bool) -> Decision 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{DirectoryDisk, Disk, Stream};
+
+    /// The medium's bytes of a copy, and those in the page cache.
+    type Bytes<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
+
+    fn decide_among(copies: &[Bytes<'_>], is_valid: &dyn Fn(&[u8]) -> bool) -> Decision {
+        let copy = |(disk, (medium, cached)): (usize, &Bytes<'_>)| CopyOfRange {
+            disk: disk as u16,
+            file: Err(io::ErrorKind::NotFound.into()),
+            medium: medium.map(<[u8]>::to_vec),
+            cached: cached.map(<[u8]>::to_vec),
+        };
+        decide(&copies.iter().enumerate().map(copy).collect::<Vec<_>>(), is_valid)
+    }
 
     fn decide_about(bytes: &[Option<&[u8]>], is_valid: &dyn Fn(&[u8]) -> bool) -> Decision {
-        let folder = tempfile::tempdir().unwrap();
-        let disk = DirectoryDisk::new(folder.path().join("disk")).unwrap();
-        let file = disk.open(1, Stream::Data, true).unwrap().unwrap();
-        let copy = |(disk, bytes): (usize, &Option<&[u8]>)| CopyOfRange {
-            disk: disk as u16,
-            file: file.clone(),
-            bytes: bytes.map(<[u8]>::to_vec),
-            is_inconsistent: false,
-        };
-        decide(&bytes.iter().enumerate().map(copy).collect::<Vec<_>>(), is_valid)
+        decide_among(&bytes.iter().map(|bytes| (*bytes, *bytes)).collect::<Vec<_>>(), is_valid)
     }
 
     #[test]
@@ -183,5 +221,23 @@ mod tests {
         assert_eq!(decide_about(&[Some(a), Some(b), Some(c)], &any), Decision::Nothing(Condition::Differ));
         assert_eq!(decide_about(&[Some(a), Some(b), None], &only_b), rewrite(1, &[0, 2]));
         assert_eq!(decide_about(&[Some(b)], &only_b), Decision::Nothing(Condition::Sound));
+    }
+
+    #[test]
+    fn the_page_cache_is_newer_than_a_medium_that_missed_a_write() {
+        let (old, new, bad): (&[u8], &[u8], &[u8]) = (b"old", b"new", b"bad");
+        let (any, not_bad) = (|_: &[u8]| true, |bytes: &[u8]| bytes != b"bad");
+        let rewrite = |source, damaged: &[usize]| Decision::RewriteFrom { source, damaged: damaged.to_vec() };
+        let both = |bytes| (Some(bytes), Some(bytes));
+        let missed = (Some(old), Some(new));
+        assert_eq!(decide_among(&[missed, both(new)], &any), rewrite(0, &[0]));
+        assert_eq!(decide_among(&[both(new), missed], &any), rewrite(0, &[1]));
+        assert_eq!(decide_among(&[missed, missed], &any), rewrite(0, &[0, 1]));
+        assert_eq!(decide_among(&[missed, both(old)], &any), Decision::Nothing(Condition::Differ));
+        assert_eq!(decide_among(&[missed, both(bad)], &not_bad), rewrite(0, &[0, 1]));
+        // A damaged page in the page cache, over a good medium.
+        assert_eq!(decide_among(&[(Some(new), Some(bad)), both(new)], &not_bad), rewrite(0, &[0]));
+        // A medium that cannot be read.
+        assert_eq!(decide_among(&[(None, Some(new)), both(new)], &any), rewrite(0, &[0]));
     }
 }
