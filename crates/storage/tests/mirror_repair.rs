@@ -2,7 +2,7 @@
 
 mod support;
 
-use cellar_format::units::RegionIndex;
+use cellar_format::units::{AuIndex, RegionIndex};
 use cellar_storage::disk::Stream;
 use cellar_storage::{DiskMode, Ino, PageCheck, Redundancy, ScrubReport, ScrubState, Volume, VolumeOptions};
 use std::os::unix::fs::FileExt;
@@ -405,6 +405,40 @@ fn a_copy_that_cannot_be_opened_does_not_prevent_the_repair_of_others() {
     assert_eq!(volume.group_status().disks[2].mode, DiskMode::Offline, "the disk lacks a file");
     volume.online_disk(disks(folder.path(), 3).pop().unwrap()).unwrap();
     assert_eq!(contents(folder.path(), 0), contents(folder.path(), 2));
+    volume.close().unwrap();
+}
+
+#[test]
+fn units_that_are_replaced_during_a_scrub_are_released() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 2, mirrored);
+    let ino = filled(&volume, "plain", &[5; 8 * MIB as usize]);
+    for au in 0..8 {
+        compress(&volume, ino, au, 0).unwrap();
+    }
+    volume.sync().unwrap();
+    let of_units = || -> u64 {
+        let disk = disks(folder.path(), 1).pop().unwrap();
+        let files = disk.backing_files().unwrap().into_iter().filter(|(_, stream)| *stream == Stream::Units);
+        files.map(|(number, stream)| disk.measure(number, stream).unwrap().1).sum()
+    };
+    let before = of_units();
+    // The scrub waits after the first unit.
+    volume.start_scrub(1).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while volume.scrub_report().unwrap().bytes_read == 0 {
+        assert!(Instant::now() < deadline, "the scrub does not read");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    for au in 0..8 {
+        volume.decompress(ino, AuIndex(au)).unwrap();
+    }
+    while of_units() > before / 4 {
+        assert!(Instant::now() < deadline, "{} of {before} bytes of units are left", of_units());
+        volume.sync().unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(volume.scrub_report().unwrap().state, ScrubState::Running);
     volume.close().unwrap();
 }
 

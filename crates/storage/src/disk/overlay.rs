@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const BLOCK: u64 = 4096;
+/// Bytes that [`OverlayDisk::load`] reads at once.
+const LOAD_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
 pub struct OverlayDisk {
@@ -50,6 +52,24 @@ impl OverlayDisk {
     /// Uses a disk that is open. It must not be changed meanwhile.
     pub fn over(base: Arc<dyn Disk>) -> Self {
         Self { base, files: Mutex::default() }
+    }
+
+    /// Returns the length of a named file of the base, 0 if there is none.
+    pub fn named_length(&self, name: &str) -> io::Result<u64> {
+        self.open_existing(name)?.map_or(Ok(0), |file| file.len())
+    }
+
+    /// Copies a named file to memory. The base may be changed afterwards.
+    pub fn load(&self, name: &str) -> io::Result<()> {
+        let Some(file) = self.open_existing(name)? else { return Ok(()) };
+        let (length, mut buffer) = (file.len()?, vec![0; LOAD_BYTES]);
+        for start in (0..length).step_by(LOAD_BYTES) {
+            let bytes = &mut buffer[..(length - start).min(LOAD_BYTES as u64) as usize];
+            let count = file.read_at(bytes, start)?;
+            bytes[count..].fill(0);
+            file.write_at(bytes, start)?;
+        }
+        Ok(())
     }
 
     fn opened(
@@ -271,6 +291,14 @@ mod tests {
         assert!(std::fs::read(folder.path().join("note")).unwrap() == original);
         assert!(disk.open(20, Stream::Data, false).unwrap().is_none());
         disk.write_note("note", &[]).unwrap_err();
+
+        let loaded = OverlayDisk::new(folder.path()).unwrap();
+        assert_eq!((loaded.named_length("note").unwrap(), loaded.named_length("other").unwrap()), (20_000, 0));
+        loaded.load("note").unwrap();
+        std::fs::write(folder.path().join("note"), [1; 30_000]).unwrap();
+        let mut bytes = vec![9; 40_000];
+        assert_eq!(loaded.open_named("note").unwrap().read_at(&mut bytes, 0).unwrap(), 20_000);
+        assert!(bytes[..20_000] == original);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

@@ -19,7 +19,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefin
 use std::io;
 use std::sync::Arc;
 
-const FILE: &str = "metadata.redb";
+pub(super) const FILE: &str = "metadata.redb";
 /// The version that this release writes. This release also reads version 1, which had no extents, and version 2, whose
 /// extent records have version 1.
 const VERSION: u64 = 3;

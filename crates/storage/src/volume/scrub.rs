@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 const PIECE: u64 = 1 << 20;
 /// Maximum number of findings that a report lists.
 const FINDINGS_MAX: usize = 1000;
+/// Metadata of all disks together that are copied to memory. Transactions wait while larger ones are verified.
+const SNAPSHOT_BYTES_MAX: u64 = 256 << 20;
 /// Maximum time until a scrub that waits because of its rate stops.
 const STOP_LATENCY: Duration = Duration::from_millis(100);
 
@@ -331,10 +333,13 @@ impl Run<'_> {
     }
 
     fn units(&mut self, file: &FileData, path: &str) -> Result<()> {
-        for extent in file.units().map(|units| units.extents()).unwrap_or_default() {
+        let Some(units) = file.units() else { return Ok(()) };
+        for au in units.aus() {
             if self.is_stopped() {
                 break;
             }
+            // The file keeps the slot of a unit that is replaced meanwhile, so no other unit is kept during the scrub.
+            let Some(extent) = units.extent(au) else { continue };
             let (condition, read_bytes) = extent.stored.scrub()?;
             self.pace(read_bytes);
             self.count(path, || extent.stored.describe(), condition);
@@ -347,7 +352,11 @@ impl Run<'_> {
         let disks = self.volume.disks();
         let place = |disk: usize| format!("metadata of cell disk {}", disks[disk].path().display());
         let stripe_count = self.volume.group.stripes().len();
-        let copies = self.volume.stores.lock().verify(stripe_count);
+        let snapshot = self.volume.stores.lock().snapshot(SNAPSHOT_BYTES_MAX);
+        let copies = match snapshot {
+            Some(snapshot) => snapshot.verify(stripe_count),
+            None => self.volume.stores.lock().verify(stripe_count),
+        };
         let good: Vec<_> = copies.iter().filter_map(|(disk, copy)| Some((*disk, copy.as_ref().ok()?))).collect();
         for (disk, error) in copies.iter().filter_map(|(disk, copy)| Some((*disk, copy.as_ref().err()?))) {
             let repaired = match good.is_empty() {

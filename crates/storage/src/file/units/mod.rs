@@ -122,6 +122,11 @@ impl Units {
         self.table.read().extents.get(&au).cloned()
     }
 
+    /// Returns the allocation units that have compression units.
+    pub fn aus(&self) -> Vec<AuIndex> {
+        self.table.read().extents.keys().copied().collect()
+    }
+
     pub fn extents(&self) -> Vec<Arc<Extent>> {
         self.table.read().extents.values().cloned().collect()
     }
