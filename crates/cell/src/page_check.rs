@@ -14,8 +14,6 @@ use std::time::{Duration, Instant};
 
 /// How long the state of a cluster's checksums is remembered, for reads. A repair reads it again.
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// Blocks of a segment of a relation (`RELSEG_SIZE`).
-const SEGMENT_BLOCKS: u32 = 131_072;
 const CHECKSUM_AT: usize = 8;
 const CONTROL_FILE: &str = "global/pg_control";
 /// Folders between the root of the volume and a data directory that is searched for tablespaces.
@@ -34,20 +32,24 @@ enum Checksums {
 pub struct ClusterChecksums {
     mount: PathBuf,
     /// By root: a data directory, or a tablespace's version directory.
-    known: Mutex<HashMap<String, (Instant, Option<Checksums>)>>,
+    known: Mutex<HashMap<String, (Instant, Option<Control>)>>,
 }
 
 /// The fields of `pg_control` that are used here.
+#[derive(Debug, Clone, Copy)]
 struct Control {
     catalog_version: u32,
     checksums: Checksums,
+    /// Blocks of a segment of a relation (`RELSEG_SIZE`).
+    segment_blocks: u32,
 }
 
 impl Control {
     /// Reads the file's fields. None if the file is not complete, or has a format that this release does not know.
     ///
     /// Source: `catalog/pg_control.h` of PostgreSQL 15 to 19. The CRC is the last field; before it are a nonce of 32 bytes, from
-    /// 18 on a flag, and `data_checksum_version`. That field follows `loblksize` and `float8ByVal`.
+    /// 18 on a flag, and `data_checksum_version`. That field follows `blcksz`, `relseg_size`, five other numbers, `loblksize` and
+    /// `float8ByVal`.
     fn decode(bytes: &[u8]) -> Option<Self> {
         const NONCE_BYTES: usize = 32;
         let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
@@ -60,7 +62,10 @@ impl Control {
         let is_crc = |at: &usize| number(*at) == bytes.get(..*at).map(crc32c::crc32c);
         let crc_at = (200..=508).step_by(4).find(is_crc)?;
         let field = crc_at - NONCE_BYTES - flag_bytes - 4;
-        if number(field - 8)? != BLOCK_BYTES as u32 / 4 || bytes[field - 4] != 1 {
+        let (block_bytes, segment_blocks) = (number(field - 36)?, number(field - 32)?);
+        let is_known =
+            block_bytes == BLOCK_BYTES as u32 && number(field - 8)? == block_bytes / 4 && bytes[field - 4] == 1;
+        if !is_known || segment_blocks == 0 {
             return None;
         }
         // 2 and 3 are the states between off and on.
@@ -69,7 +74,7 @@ impl Control {
             1 => Checksums::On,
             _ => Checksums::Switching,
         };
-        Some(Self { catalog_version, checksums })
+        Some(Self { catalog_version, checksums, segment_blocks })
     }
 
     /// Reads the control file of a data directory; None if there is none that this release knows.
@@ -91,24 +96,27 @@ impl ClusterChecksums {
         Self { mount: mount.to_owned(), known: Mutex::default() }
     }
 
-    fn state(&self, volume: &Volume, root: &str) -> Result<Option<Checksums>> {
-        let control = match Path::new(root).file_name().and_then(|name| name.to_str()) {
-            Some(name) if name.starts_with("PG_") => self.control_of_tablespace(volume, root, name)?,
-            _ => Control::read(volume, root)?,
-        };
-        Ok(control.map(|control| control.checksums))
+    fn control(&self, volume: &Volume, root: &str) -> Result<Option<Control>> {
+        match tablespace_version(root) {
+            Some(version) => self.control_of_tablespace(volume, root, version),
+            None => Control::read(volume, root),
+        }
     }
 
-    fn remembered_state(&self, volume: &Volume, root: &str) -> Option<Checksums> {
-        if let Some((since, state)) = self.known.lock().get(root)
+    fn remembered_control(&self, volume: &Volume, root: &str) -> Option<Control> {
+        if let Some((since, control)) = self.known.lock().get(root)
             && since.elapsed() < AGE_MAX
         {
-            return *state;
+            return *control;
+        }
+        // The search for the cluster of a tablespace lists folders.
+        if tablespace_version(root).is_some() && volume.leave_to_waiting_thread() {
+            return None;
         }
         // The read fails if the thread must not wait; then the whole read is repeated.
-        let state = self.state(volume, root).ok()?;
-        self.known.lock().insert(root.to_owned(), (Instant::now(), state));
-        state
+        let control = self.control(volume, root).ok()?;
+        self.known.lock().insert(root.to_owned(), (Instant::now(), control));
+        control
     }
 
     /// Returns the control file of the cluster whose tablespace has the version directory `root`: a symbolic link in the
@@ -126,6 +134,11 @@ impl ClusterChecksums {
         }
         Ok(None)
     }
+}
+
+/// Returns the name of the version directory if a root is a tablespace's.
+fn tablespace_version(root: &str) -> Option<&str> {
+    root.rsplit('/').next().filter(|name| name.starts_with("PG_"))
 }
 
 /// Adds the data directories below a folder.
@@ -163,12 +176,13 @@ fn has_tablespace(volume: &Volume, data_directory: Ino, tablespace: &Path) -> bo
 impl PageCheck for ClusterChecksums {
     fn first_page(&self, volume: &Volume, path: &str) -> Option<u32> {
         let segment = relation_segment(path)?;
-        let state = self.remembered_state(volume, &cluster_root(path));
-        (state == Some(Checksums::On)).then(|| segment.wrapping_mul(SEGMENT_BLOCKS))
+        let control = self.remembered_control(volume, &cluster_root(path))?;
+        (control.checksums == Checksums::On).then(|| segment.wrapping_mul(control.segment_blocks))
     }
 
     fn applies_now(&self, volume: &Volume, path: &str) -> bool {
-        self.state(volume, &cluster_root(path)).is_ok_and(|state| state == Some(Checksums::On))
+        let control = self.control(volume, &cluster_root(path));
+        control.is_ok_and(|control| control.is_some_and(|control| control.checksums == Checksums::On))
     }
 
     fn is_valid(&self, page: &[u8], number: u32) -> bool {
@@ -189,12 +203,21 @@ mod tests {
     use cellar_storage::disk::DirectoryDisk;
     use cellar_storage::{NewNode, VolumeOptions};
 
-    /// A control file as PostgreSQL writes it, with the offset of the checksum version and the CRC's.
+    const SEGMENT_BLOCKS: u32 = 131_072;
+
+    /// A control file as PostgreSQL writes it.
     fn control(version: u32, checksums: u32) -> Vec<u8> {
+        control_with(version, checksums, (8192, SEGMENT_BLOCKS))
+    }
+
+    /// Like [`control`], with the bytes of a block and the blocks of a segment.
+    fn control_with(version: u32, checksums: u32, (block_bytes, segment_blocks): (u32, u32)) -> Vec<u8> {
         let (field, crc_at) = if version < 1800 { (252, 288) } else { (252, 292) };
         let mut bytes = vec![7; crc_at];
         bytes[8..12].copy_from_slice(&version.to_le_bytes());
         bytes[12..16].copy_from_slice(&202_209_061u32.to_le_bytes());
+        bytes[field - 36..field - 32].copy_from_slice(&block_bytes.to_le_bytes());
+        bytes[field - 32..field - 28].copy_from_slice(&segment_blocks.to_le_bytes());
         bytes[field - 8..field - 4].copy_from_slice(&2048u32.to_le_bytes());
         bytes[field - 4..field].copy_from_slice(&[1, 0, 0, 0]);
         bytes[field..field + 4].copy_from_slice(&checksums.to_le_bytes());
@@ -214,6 +237,8 @@ mod tests {
             assert_eq!(state(version, 3), Some(Checksums::Switching));
         }
         assert_eq!(state(1201, 1), None, "an unknown format");
+        assert!(Control::decode(&control_with(1300, 1, (16384, SEGMENT_BLOCKS))).is_none(), "another block size");
+        assert!(Control::decode(&control_with(1300, 1, (8192, 0))).is_none());
         let mut torn = control(1300, 1);
         torn[100] ^= 1;
         assert!(Control::decode(&torn).is_none());
@@ -249,6 +274,9 @@ mod tests {
         put(&volume, "on/pg_tblspc/16400", b"/m/spaces/one");
         put(&volume, "off/pg_tblspc/16400", b"/m/spaces/two");
         put(&volume, "off/pg_tblspc/16401", b"/elsewhere/spaces/one");
+        // Segments of 16 MiB.
+        put(&volume, "small/global/pg_control", &control_with(1300, 1, (8192, 2048)));
+        put(&volume, "small/pg_tblspc/16400", b"/m/spaces/four");
         let check = ClusterChecksums::new(Path::new("/m"));
         let cases = [
             ("on/base/5/1259", Some(0)),
@@ -264,6 +292,8 @@ mod tests {
             ("spaces/two/PG_15_202209061/5/16500", None),
             ("spaces/three/PG_15_202209061/5/16500", None),
             ("base/5/1259", None),
+            ("small/base/5/1259.3", Some(3 * 2048)),
+            ("spaces/four/PG_15_202209061/5/16500.5", Some(5 * 2048)),
         ];
         for (path, expected) in cases {
             assert_eq!(check.first_page(&volume, path), expected, "{path}");

@@ -200,6 +200,16 @@ impl Volume {
         self.read(ino, range.start, &mut bytes).map(drop)
     }
 
+    /// Returns whether the thread serves a read of [`Self::try_read`] and must not do work that takes long; then the read is
+    /// repeated by a thread that may.
+    pub fn leave_to_waiting_thread(&self) -> bool {
+        let is_on = no_wait::is_on();
+        if is_on {
+            no_wait::would_wait();
+        }
+        is_on
+    }
+
     /// Makes readers load a repaired page again.
     fn forget_page(&self, file: &FileData, page: u64) {
         let _write = file.lock_write();
