@@ -62,7 +62,10 @@ CREATE VIEW cellar.rebalance_operations AS
 COMMENT ON VIEW cellar.rebalance_operations IS
   'operations on disk groups that are under way; work is counted in allocation units, est_rate in allocation units per minute';
 
-GRANT SELECT ON cellar.disk_groups, cellar.disks, cellar.rebalance_operations TO PUBLIC;
+-- A report contains paths of disks and, after a scrub, of damaged files.
+REVOKE ALL ON FUNCTION cellar.get_disk_groups() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cellar.get_disk_groups() TO pg_monitor;
+GRANT SELECT ON cellar.disk_groups, cellar.disks, cellar.rebalance_operations TO pg_monitor;
 
 -- The Automatic Workload Repository (AWR)
 --

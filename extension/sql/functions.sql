@@ -35,13 +35,19 @@ GROUP BY view ORDER BY view COLLATE "C";
 SELECT (SELECT count(*) FROM cellar.disk_groups) AS groups, (SELECT count(*) FROM cellar.disks) AS disks,
        (SELECT count(*) FROM cellar.rebalance_operations) AS operations;
 
--- Ordinary users do not see sessions of other roles.
+-- Ordinary users see neither sessions of other roles nor disks.
 CREATE ROLE cellar_reader;
 SET ROLE cellar_reader;
 SELECT count(*) FROM cellar.sysstat WHERE value < 0;
 SELECT count(DISTINCT pid) FROM cellar.sesstat;
 SELECT count(*) FROM cellar.event_histogram WHERE wait_count < 0;
 SELECT count(*) FROM cellar.disks;
+SELECT count(*) FROM cellar.get_disk_groups();
+RESET ROLE;
+GRANT pg_monitor TO cellar_reader;
+SET ROLE cellar_reader;
+SELECT (SELECT count(*) FROM cellar.disk_groups) AS groups, (SELECT count(*) FROM cellar.disks) AS disks,
+       (SELECT count(*) FROM cellar.rebalance_operations) AS operations;
 RESET ROLE;
 
 SET cellar.cost_factor = -1;
