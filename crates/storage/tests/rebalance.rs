@@ -230,6 +230,11 @@ fn errors_say_what_to_do() {
         assert!(error.contains(expected), "{error} lacks {expected}");
     };
     refused(7, "is not a disk of the group");
+    std::fs::rename(path(folder.path(), 1), folder.path().join("unmounted")).unwrap();
+    std::fs::create_dir(path(folder.path(), 1)).unwrap();
+    refused(1, "a lost disk of a group without copies cannot be dropped");
+    std::fs::remove_dir(path(folder.path(), 1)).unwrap();
+    std::fs::rename(folder.path().join("unmounted"), path(folder.path(), 1)).unwrap();
     volume.drop_disk(&path(folder.path(), 0)).unwrap();
     refused(0, "is being dropped already");
     refused(1, "is the last disk of the group");

@@ -78,6 +78,23 @@ impl Group {
         newest.disk_ids.get(index) != id || newest.is_dropped(index)
     }
 
+    /// Checks that a disk can be read: an unmounted directory looks empty.
+    pub fn check_present(&self, number: usize) -> Result<()> {
+        let disk = self.disks()[number].as_ref();
+        let is_own = |found: &Superblock| found.group_id == self.id && usize::from(found.index) == number;
+        if let Ok(Some(found)) = Superblock::read(disk)
+            && is_own(&found)
+        {
+            return Ok(());
+        }
+        let message = format!(
+            "cell disk {} cannot be read, so its data cannot be moved; mount or repair its device; a lost disk of a group without \
+             copies cannot be dropped: form a new group and restore a backup",
+            disk.path().display()
+        );
+        Err(Error::new(ErrorKind::Io, message))
+    }
+
     /// Gives a disk the superblock of a member that has not joined yet. Removes what an earlier membership left.
     pub fn prepare(&self, disk: &dyn Disk) -> Result<Superblock> {
         let failed = || format!("could not prepare cell disk {}", disk.path().display());

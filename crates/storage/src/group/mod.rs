@@ -178,7 +178,8 @@ impl Group {
         let missing: Vec<String> = missing.map(|(index, (id, _))| format!("disk {index} ({id})")).collect();
         if !missing.is_empty() {
             let message = format!(
-                "disk group {} has {} disks, but {} is not among the configured ones; add its directory or device",
+                "disk group {} has {} disks, but {} is not among the configured ones; add its directory or device; a lost \
+                 disk of a group without copies cannot be dropped: form a new group and restore a backup",
                 example.group_id,
                 ids.len() - example.dropped.count_ones() as usize,
                 missing.join(", ")

@@ -69,6 +69,7 @@ impl Volume {
             );
             return refused(ErrorKind::Invalid, message);
         }
+        self.group.check_present(number)?;
         let used = self.bytes_on_disks(dropping)?;
         let spaces = self.free_space.by_disk();
         let available: u64 = others.iter().map(|disk| spaces[*disk].available).sum();
@@ -163,6 +164,7 @@ impl Volume {
         let path = self.disks()[number].path().display();
         {
             let _no_creation = placement.creation.write();
+            self.group.check_present(number)?;
             let left = placement.files_on(container).context(|| format!("could not list cell disk {path}"))?;
             if !left.is_empty() {
                 return Ok(false);
