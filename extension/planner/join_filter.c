@@ -321,6 +321,12 @@ filter_lookup_side(CustomScan *lookup, FilterContext *context)
 	};
 	CustomScan *keys;
 
+	/* The distinct keys of a semijoin's side: the child has the same columns. */
+	if (IsA(side, CustomScan) && ((CustomScan *) side)->methods == &cellar_aggregate_methods)
+	{
+		number = castNode(Var, list_nth_node(TargetEntry, side->targetlist, number - 1)->expr)->varattno;
+		side = linitial(((CustomScan *) side)->custom_plans);
+	}
 	if (!filter_scans(side, number, &clause, child->total_cost))
 	{
 		lookup->custom_plans = list_truncate(lookup->custom_plans, 1);

@@ -13,6 +13,9 @@
  * keys are a column of another component, that component alone may return them.
  * Of a key with several parts, the part with the fewest values is filtered.
  *
+ * A component of a semijoin or an antijoin may be a Smart Scan Aggregate that
+ * returns distinct keys.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -34,6 +37,12 @@
 #include "cellar/compat.h"
 #include "cellar/executor.h"
 #include "cellar/planner.h"
+
+/*
+ * The rows per distinct key that a component of a semijoin or an antijoin has at
+ * least if only distinct keys are returned.
+ */
+#define ROWS_PER_KEY_MIN	2
 
 /*
  * Returns whether conditions might have another result in another execution: a
@@ -128,6 +137,57 @@ join_component(PlannerInfo *root, RelOptInfo *outer, Path *joined, CellarCompone
 }
 
 /*
+ * Creates the path of a Smart Scan Aggregate that returns the distinct values of
+ * columns in the rows of `joined`, which is a Smart Scan or joins of it.  Scan,
+ * rows and groups of the aggregation are set.
+ */
+static Path *
+create_distinct_path(PlannerInfo *root, CellarAggregateSpec *aggregation, Path *joined, List *columns,
+					 List *conditions, Cost lookup_cost)
+{
+	RelOptInfo *rel = aggregation->scan.rel;
+	CustomPath *cpath = makeNode(CustomPath);
+	Path	   *path = &cpath->path;
+	Path	   *rest;
+	PathTarget *target = create_empty_pathtarget();
+	ListCell   *lc;
+
+	foreach(lc, columns)
+	{
+		Var		   *column = lfirst_node(Var, lc);
+		SortGroupClause *clause = makeNode(SortGroupClause);
+
+		clause->tleSortGroupRef = foreach_current_index(lc) + 1;
+		get_sort_group_operators(column->vartype, false, true, false, &clause->sortop, &clause->eqop, NULL,
+								 &clause->hashable);
+		aggregation->group_clause = lappend(aggregation->group_clause, clause);
+		add_column_to_pathtarget(target, (Expr *) column, clause->tleSortGroupRef);
+	}
+	target = set_pathtarget_cost_width(root, target);
+	joined->pathtarget = target;
+	aggregation->target = target;
+	aggregation->distinct = true;
+
+	path->pathtype = T_CustomScan;
+	path->parent = rel;
+	path->pathtarget = target;
+	path->parallel_safe = false;
+	cpath->custom_private = list_make4(NIL, NIL, NIL, conditions);
+	cpath->methods = &cellar_aggregate_path_methods;
+	cellar_cost_aggregate(root, path, aggregation);
+	path->startup_cost += lookup_cost;
+	path->total_cost += lookup_cost;
+
+	cellar_set_join_costs(joined, path);
+	rest = (Path *) create_agg_path(root, rel, joined, target, AGG_HASHED, AGGSPLIT_SIMPLE,
+									aggregation->group_clause, NIL, NULL, 1);
+	rest->startup_cost = path->startup_cost;
+	rest->total_cost = path->startup_cost;
+	cpath->custom_paths = list_make1(rest);
+	return path;
+}
+
+/*
  * Creates the path that returns the distinct values of a column of the outer
  * table, or of one of the given components, in the rows that are joined with the
  * components.  Returns NULL if that is not possible.
@@ -136,14 +196,9 @@ static Path *
 create_keys_path(PlannerInfo *root, const CellarScanSpec *scan, Oid relid, List *components, Var *column,
 				 double rows, double keys)
 {
-	CellarAggregateSpec aggregation = {.scan = *scan,.relid = relid,.rows = rows,.groups = keys,.distinct = true};
+	CellarAggregateSpec aggregation = {.scan = *scan,.relid = relid,.rows = rows,.groups = keys};
 	RelOptInfo *outer = scan->rel;
-	SortGroupClause *clause = makeNode(SortGroupClause);
-	CustomPath *cpath = makeNode(CustomPath);
-	Path	   *path = &cpath->path;
 	Path	   *joined = cellar_create_scan_path(root, scan);
-	Path	   *rest;
-	PathTarget *target = create_empty_pathtarget();
 	Cost		lookup_cost = 0;
 	List	   *conditions = NIL;
 	ListCell   *lc;
@@ -165,33 +220,7 @@ create_keys_path(PlannerInfo *root, const CellarScanSpec *scan, Oid relid, List 
 	if (!bms_is_member(column->varno, joined->parent->relids))
 		return NULL;
 
-	add_column_to_pathtarget(target, (Expr *) column, 1);
-	target = set_pathtarget_cost_width(root, target);
-	joined->pathtarget = target;
-
-	clause->tleSortGroupRef = 1;
-	get_sort_group_operators(column->vartype, false, true, false, &clause->sortop, &clause->eqop, NULL,
-							 &clause->hashable);
-	aggregation.group_clause = list_make1(clause);
-	aggregation.target = target;
-
-	path->pathtype = T_CustomScan;
-	path->parent = outer;
-	path->pathtarget = target;
-	path->parallel_safe = false;
-	cpath->custom_private = list_make4(NIL, NIL, NIL, conditions);
-	cpath->methods = &cellar_aggregate_path_methods;
-	cellar_cost_aggregate(root, path, &aggregation);
-	path->startup_cost += lookup_cost;
-	path->total_cost += lookup_cost;
-
-	cellar_set_join_costs(joined, path);
-	rest = (Path *) create_agg_path(root, outer, joined, target, AGG_HASHED, AGGSPLIT_SIMPLE,
-									aggregation.group_clause, NIL, NULL, 1);
-	rest->startup_cost = path->startup_cost;
-	rest->total_cost = path->startup_cost;
-	cpath->custom_paths = list_make1(rest);
-	return path;
+	return create_distinct_path(root, &aggregation, joined, list_make1(column), conditions, lookup_cost);
 }
 
 /*
@@ -277,6 +306,75 @@ choose_part(PlannerInfo *root, CellarComponent *component, double rows, double *
 }
 
 /*
+ * Sets *side to the scan of a component that is a table on a cell.  Returns false if
+ * the cell cannot evaluate it.
+ */
+static bool
+find_side_scan(PlannerInfo *root, const CellarComponent *component, CellarScanSpec *side)
+{
+	RelOptInfo *rel = component->rel;
+	RangeTblEntry *rte;
+	Relation	relation;
+	bool		suitable;
+
+	if (rel->reloptkind != RELOPT_BASEREL || component->jointype == JOIN_RIGHT || !bms_is_empty(rel->lateral_relids))
+		return false;
+	rte = planner_rt_fetch(rel->relid, root);
+	if (!cellar_is_scannable(rel, rte))
+		return false;
+	relation = table_open(rte->relid, NoLock);
+	suitable = cellar_scan_unsuitable(root, rel, rte, relation) == NULL &&
+		cellar_restrictions_offloadable(rel, &side->storage);
+	side->rel = rel;
+	side->threads = cellar_scan_threads(rel);
+	side->stored_fraction = cellar_stored_fraction(relation);
+	side->group_bytes = cellar_group_bytes(relation);
+	side->join_filter_fraction = 1;
+	table_close(relation, NoLock);
+	return suitable;
+}
+
+/*
+ * Creates the path that returns the distinct keys of a component of a semijoin or
+ * an antijoin, which needs no other columns.  A join filter keeps `fraction` of the
+ * rows.  Returns NULL if the component is of another join or has few duplicates.
+ */
+static Path *
+create_distinct_side(PlannerInfo *root, const CellarComponent *component, const CellarScanSpec *side, double fraction)
+{
+	RelOptInfo *rel = component->rel;
+	CellarAggregateSpec aggregation = {.scan = *side,.relid = planner_rt_fetch(rel->relid, root)->relid};
+	List	   *columns = NIL;
+	ListCell   *lc;
+
+	if (component->jointype != JOIN_SEMI && component->jointype != JOIN_ANTI)
+		return NULL;
+	foreach(lc, component->keys)
+		columns = list_append_unique(columns, lfirst(lc));
+	aggregation.rows = clamp_row_est(rel->rows * fraction);
+	aggregation.groups = clamp_row_est(estimate_num_groups(root, columns, rel->rows, NULL, NULL) * fraction);
+	if (aggregation.groups * ROWS_PER_KEY_MIN > aggregation.rows)
+		return NULL;
+	return create_distinct_path(root, &aggregation, cellar_create_scan_path(root, side), columns, NIL, 0);
+}
+
+/*
+ * Lets a component of a semijoin or an antijoin return distinct keys.  Returns false
+ * if that is not possible.
+ */
+bool
+cellar_use_distinct_keys(PlannerInfo *root, CellarComponent *component)
+{
+	CellarScanSpec side = {0};
+
+	if ((component->jointype != JOIN_SEMI && component->jointype != JOIN_ANTI) ||
+		!find_side_scan(root, component, &side))
+		return false;
+	component->side = create_distinct_side(root, component, &side, 1);
+	return component->side != NULL;
+}
+
+/*
  * Adds to a component the paths of a Smart Scan that is filtered by keys and of
  * the keys.  `joined` is the outer table joined with `components`.  Returns false
  * if that is not possible, or the rows would still be too many.
@@ -286,31 +384,24 @@ cellar_filter_by_outer_keys(PlannerInfo *root, const CellarScanSpec *outer, Oid 
 							List *components, CellarComponent *component)
 {
 	RelOptInfo *rel = component->rel;
-	CellarScanSpec side = {.rel = rel,.threads = cellar_scan_threads(rel)};
+	CellarScanSpec side = {0};
 	double		rows = cellar_join_rows(root, joined);
-	RangeTblEntry *rte;
-	Relation	relation;
 	double		keys = 0;
 	double		fraction;
-	bool		suitable;
 
-	if (!cellar_join_filters || rel->reloptkind != RELOPT_BASEREL || component->jointype == JOIN_RIGHT ||
-		!bms_is_empty(rel->lateral_relids))
-		return false;
-	rte = planner_rt_fetch(rel->relid, root);
-	if (!cellar_is_scannable(rel, rte))
+	if (!cellar_join_filters || !find_side_scan(root, component, &side))
 		return false;
 	fraction = choose_part(root, component, rows, &keys);
-	if (fraction > CELLAR_JOIN_FILTER_FRACTION_MAX ||
-		!cellar_fits_lookup_table(root, component, rel->rows * fraction))
+	if (fraction > CELLAR_JOIN_FILTER_FRACTION_MAX)
 		return false;
-
-	relation = table_open(rte->relid, NoLock);
-	suitable = cellar_scan_unsuitable(root, rel, rte, relation) == NULL &&
-		cellar_restrictions_offloadable(rel, &side.storage);
-	side.stored_fraction = cellar_stored_fraction(relation);
-	table_close(relation, NoLock);
-	if (!suitable)
+	component->side = create_distinct_side(root, component, &side, fraction);
+	if (component->side == NULL)
+	{
+		side.join_filter_fraction = fraction;
+		component->side = cellar_create_scan_path(root, &side);
+		component->side->rows = clamp_row_est(rel->rows * fraction);
+	}
+	if (!cellar_fits_lookup_table(root, component, component->side->rows))
 		return false;
 	component->keys_path = create_side_keys_path(root, components, linitial(component->outer), keys);
 	if (component->keys_path == NULL)
@@ -319,8 +410,5 @@ cellar_filter_by_outer_keys(PlannerInfo *root, const CellarScanSpec *outer, Oid 
 	if (component->keys_path == NULL)
 		return false;
 	component->filter_operator = find_filter_operator(component, 0);
-	side.join_filter_fraction = fraction;
-	component->side = cellar_create_scan_path(root, &side);
-	component->side->rows = clamp_row_est(rel->rows * fraction);
 	return true;
 }

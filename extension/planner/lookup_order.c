@@ -87,6 +87,13 @@ cell_join_kind(JoinType jointype)
 	}
 }
 
+/* Returns the rows of a component's lookup table. */
+static double
+side_rows(const CellarComponent *component)
+{
+	return component->side == NULL ? component->rel->rows : component->side->rows;
+}
+
 /* Creates the path of the node Lookup Table over the cheapest path of a component. */
 static Path *
 create_lookup_path(PlannerInfo *root, CellarComponent *component)
@@ -164,9 +171,24 @@ Path *
 cellar_create_lookup_join(PlannerInfo *root, RelOptInfo *outer, Path *path, CellarComponent *component)
 {
 	if (!find_join(root, outer, path, component) ||
-		!cellar_fits_lookup_table(root, component, component->side == NULL ? component->rel->rows : component->side->rows))
+		!cellar_fits_lookup_table(root, component, side_rows(component)))
 		return NULL;
 	return create_join(root, path, component);
+}
+
+/*
+ * Lets a component of a semijoin or an antijoin return distinct keys if these cost
+ * less than all rows.
+ */
+static void
+use_distinct_keys(PlannerInfo *root, CellarComponent *component)
+{
+	CellarComponent distinct = *component;
+
+	if (cellar_use_distinct_keys(root, &distinct) &&
+		(cellar_cost_factor == 0 ||
+		 create_lookup_path(root, &distinct)->total_cost < create_lookup_path(root, component)->total_cost))
+		*component = distinct;
 }
 
 /*
@@ -193,7 +215,8 @@ choose_component(PlannerInfo *root, const CellarAggregateSpec *aggregation, Cell
 		if (!find_join(root, aggregation->scan.rel, joins->path, component) ||
 			(best != NULL && component->joinrel->rows >= best->joinrel->rows))
 			continue;
-		if (!cellar_fits_lookup_table(root, component, component->rel->rows) &&
+		use_distinct_keys(root, component);
+		if (!cellar_fits_lookup_table(root, component, side_rows(component)) &&
 			(!filtered || !cellar_filter_by_outer_keys(root, &aggregation->scan, aggregation->relid,
 													   joins->path->parent, joined, component)))
 			continue;

@@ -71,6 +71,10 @@ SELECT q.query, j.* FROM (VALUES
   ('SELECT count(*) FROM facts f WHERE f.item IN (SELECT id FROM items)'),
   ('SELECT f.item, count(*) FROM facts f WHERE EXISTS (SELECT FROM items i WHERE i.id = f.item AND i.kind = 3) GROUP BY 1'),
   ('SELECT f.place, count(*) FROM facts f WHERE NOT EXISTS (SELECT FROM items i WHERE i.id = f.place AND i.kind < 5) GROUP BY 1'),
+  -- The sides return distinct keys.
+  ('SELECT f.item, count(*) FROM facts f WHERE f.place IN (SELECT kind FROM items) GROUP BY 1'),
+  ('SELECT count(*), sum(f.id) FROM facts f WHERE NOT EXISTS (SELECT FROM items i WHERE i.kind = f.place AND i.id > 100)'),
+  ('SELECT i.kind, count(*) FROM items i WHERE EXISTS (SELECT FROM facts f WHERE f.place = i.kind AND f.item = i.id) GROUP BY 1'),
   ('SELECT p.region, count(*) FROM facts f JOIN places p ON f.place = p.id WHERE f.item NOT IN (SELECT 7) AND NOT EXISTS (SELECT FROM items i WHERE i.id = f.item) GROUP BY 1'),
   ('SELECT i.name, sum(f.price) FROM facts f JOIN items i ON f.item = i.id GROUP BY 1 HAVING sum(f.price) > 1000 ORDER BY 2 DESC, 1 LIMIT 3'),
   ('SELECT i.kind, count(*) FROM facts f JOIN items i ON f.item = i.id AND f.place = i.kind GROUP BY 1'),
@@ -150,12 +154,21 @@ SET cellar.lookup_joins = on;
 SET cellar.lookup_table_rows = 300;
 EXPLAIN (COSTS OFF) SELECT r.n, count(*) FROM facts f JOIN pairs r ON f.place = r.b AND f.item = r.a WHERE f.id < 320 GROUP BY 1;
 EXPLAIN (COSTS OFF) SELECT i.name, count(*) FROM facts f JOIN places p ON f.place = p.id JOIN items i ON i.kind = p.region GROUP BY 1;
+EXPLAIN (COSTS OFF) SELECT i.kind, count(*) FROM items i WHERE i.id < 100 AND EXISTS (SELECT FROM facts f WHERE f.item = i.id) GROUP BY 1;
 SELECT q.query, j.* FROM (VALUES
+  ('SELECT i.kind, count(*) FROM items i WHERE i.id < 100 AND EXISTS (SELECT FROM facts f WHERE f.item = i.id AND f.price > 10) GROUP BY 1'),
+  ('SELECT i.kind, count(*) FROM items i WHERE i.id < 100 AND NOT EXISTS (SELECT FROM facts f WHERE f.item = i.id AND f.place > 50) GROUP BY 1'),
   ('SELECT r.n, count(*), sum(f.price) FROM facts f JOIN pairs r ON f.place = r.b AND f.item = r.a WHERE f.id < 320 GROUP BY 1'),
   ('SELECT r.n, count(*), count(r.a) FROM facts f LEFT JOIN pairs r ON f.place = r.b AND f.item = r.a WHERE f.id < 320 GROUP BY 1'),
   ('SELECT i.name, count(*) FROM facts f JOIN places p ON f.place = p.id JOIN items i ON i.kind = p.region GROUP BY 1'),
   ('SELECT i.name, count(*), max(f.id) FROM facts f JOIN places p ON f.place = p.id JOIN items i ON i.kind = p.region AND i.id <> f.item GROUP BY 1')
 ) q(query), lookup_joins(q.query) j;
+SELECT k, s.* FROM generate_series(1, 3) k,
+  LATERAL (SELECT count(*) AS n, sum(i.id) FROM items i WHERE i.id < 100 AND EXISTS (SELECT FROM facts f WHERE f.item = i.id AND f.id < k * 30)) s;
+SET cellar.lookup_joins = off;
+SELECT k, s.* FROM generate_series(1, 3) k,
+  LATERAL (SELECT count(*) AS n, sum(i.id) FROM items i WHERE i.id < 100 AND EXISTS (SELECT FROM facts f WHERE f.item = i.id AND f.id < k * 30)) s;
+SET cellar.lookup_joins = on;
 RESET cellar.lookup_table_rows;
 
 -- A join by all columns of a unique index is not underestimated, although PostgreSQL takes the columns as independent: it estimates 200 rows.

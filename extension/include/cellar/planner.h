@@ -373,6 +373,7 @@ extern bool cellar_ignores_missing_rows(PlannerInfo *root, const PathTarget *tar
 /* lookup_keys.c */
 
 extern bool cellar_can_repeat(PlannerInfo *root, const RelOptInfo *rel);
+extern bool cellar_use_distinct_keys(PlannerInfo *root, CellarComponent *component);
 extern bool cellar_filter_by_outer_keys(PlannerInfo *root, const CellarScanSpec *outer, Oid relid,
 										const RelOptInfo *joined, List *components, CellarComponent *component);
 
