@@ -769,12 +769,14 @@ one_user_from_root() {
 }
 
 one_user() {
-    local expected own=$WORK/own/pgdata query="SELECT count(*), sum(id), sum(length(note)) FROM big WHERE grp < 9"
+    local expected message own=$WORK/own/pgdata query="SELECT count(*), sum(id), sum(length(note)) FROM big WHERE grp < 9"
     if ! [ -r /dev/fuse ] || ! [ -w /dev/fuse ]; then skip "one user: $(id -un) cannot open /dev/fuse"; return; fi
     if ! command -v fusermount3 >/dev/null; then skip "one user: fusermount3 is not installed"; return; fi
     part_end
     whole_end
     cell_configure own 128MiB
+    message=$(FUSERMOUNT_PATH=$WORK/missing timeout 30 "$CELLAR_BIN" cell --config "$WORK/own.toml" 2>&1 || true)
+    check_matches "one user: without fusermount3, the error names its package" "$message" 'fusermount3 is not installed; install the package fuse3'
     cell_start own
     ok "one user: $(id -un) starts a cell"
     check "one user: initdb succeeds on the mount" cluster_create own "$own" --data-checksums

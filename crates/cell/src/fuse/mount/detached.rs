@@ -87,7 +87,7 @@ impl DetachedMount {
 }
 
 fn failed(path: &Path, error: Errno) -> MountError {
-    MountError::new("mount", path, super::explain(&error.into()))
+    MountError::new("mount", path, super::explain(path, &error.into()))
 }
 
 #[cfg(test)]

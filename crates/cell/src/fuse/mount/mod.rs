@@ -77,7 +77,7 @@ impl Mount {
     /// Serves the file system, and mounts the file system at `path`. If a stale mount is there, the new mount takes its
     /// place.
     pub fn new(mut service: FileService, path: &Path, options: &MountOptions) -> Result<Self, MountError> {
-        let failed = |error: io::Error| MountError::new("mount", path, explain(&error));
+        let failed = |error: io::Error| MountError::new("mount", path, explain(path, &error));
         service.use_ring = options.use_ring && ring::enable();
         let mut config = Config::default();
         config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
@@ -236,12 +236,15 @@ fn fusermount_options(name: &str) -> Vec<MountOption> {
     ]
 }
 
-/// Returns the message of a failed mount, with a hint.
-fn explain(error: &io::Error) -> String {
+/// Returns the message of a failed mount at `path`, with a hint.
+fn explain(path: &Path, error: &io::Error) -> String {
     match error.raw_os_error() {
-        Some(libc::ENOENT) => {
-            format!("{error}; create the directory, and make sure that /dev/fuse exists (modprobe fuse)")
+        Some(libc::ENOENT) if !path.exists() => format!("{error}; create the directory"),
+        Some(libc::ENOENT) if !Path::new("/dev/fuse").exists() => {
+            "there is no /dev/fuse; load the kernel module (modprobe fuse), or give the container the device".into()
         }
+        // Without the right to mount, fusermount3 is executed.
+        Some(libc::ENOENT) => "fusermount3 is not installed; install the package fuse3, or run as root".into(),
         Some(libc::EPERM | libc::EACCES) => {
             format!(
                 "{error}; run as root, or install fuse3 and permit the user to write to the mount point and to open /dev/fuse"

@@ -70,7 +70,7 @@ pub fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
             let mut command = Command::new("fusermount3");
             command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(path);
             let output = command.output().map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => io::Error::other("fusermount3 is not installed; install fuse3"),
+                io::ErrorKind::NotFound => io::Error::other("fusermount3 is not installed; install the package fuse3"),
                 _ => error,
             })?;
             match output.status.success() {
