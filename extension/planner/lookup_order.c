@@ -157,6 +157,7 @@ create_join(PlannerInfo *root, Path *path, CellarComponent *component)
 	sjinfo.syn_righthand = component->rel->relids;
 	sjinfo.jointype = jointype;
 	extra.restrictlist = component->clauses;
+	CellarSetJoinMask(root, &extra);
 	initial_cost_hashjoin(root, &workspace, jointype, component->hash_clauses, path, component->path, &extra, false);
 	return (Path *) create_hashjoin_path(root, component->joinrel, jointype, &workspace, &extra, path,
 										 component->path, false, component->clauses, NULL,

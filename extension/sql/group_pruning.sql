@@ -1,5 +1,5 @@
 -- Groups that ORDER BY ... LIMIT and HAVING cannot need, simulated without a cell.
-CREATE TABLE visits (id int, url text COLLATE "C", place text COLLATE "C", size int8, price numeric(10,2), weight float8,
+CREATE TABLE visits (id int, url text COLLATE "C", place text COLLATE "C", size int4, price numeric(10,2), weight float8,
                      day date);
 INSERT INTO visits
 SELECT i, CASE WHEN i % 13 <> 0 THEN 'page ' || i % 500 END, 'place ' || i % 7, i * 3, i / 7.0, i / 8.0,

@@ -6,6 +6,8 @@ SET cellar.min_scan_size = 0;
 SET cellar.lookup_joins = on;
 SET cellar.cost_factor = 0;
 SET max_parallel_workers_per_gather = 0;
+-- 19 can aggregate below a join.
+SELECT count(set_config('enable_eager_aggregate', 'off', false)) < 2 AS set FROM pg_settings WHERE name = 'enable_eager_aggregate';
 CREATE TABLE facts (id int4, item int4, place int8, word text, price numeric(9,2)) WITH (autovacuum_enabled = off);
 INSERT INTO facts SELECT i, i % 500, CASE WHEN i % 3 > 0 THEN i % 100 END, 'word ' || i % 50, i % 700 / 4.0
   FROM generate_series(1, 20000) i;

@@ -149,6 +149,13 @@ CellarDropsOuterRows(JoinType type)
 #define CELLAR_PLANNER_ARGUMENT
 #endif
 
+/* 19 enables kinds of joins by a mask of the join; a mask of 0 disables all. */
+#if PG_VERSION_NUM >= 190000
+#define CellarSetJoinMask(root, extra)	((extra)->pgs_mask = (root)->glob->default_pgs_mask)
+#else
+#define CellarSetJoinMask(root, extra)	((void) 0)
+#endif
+
 /* 16 made a time a number of ticks, with an exact conversion to nanoseconds. */
 #if PG_VERSION_NUM >= 160000
 #define CellarTimeNs(time)	((uint64) INSTR_TIME_GET_NANOSEC(time))
