@@ -93,7 +93,7 @@ CLUSTER=central q "CREATE EXTENSION cellar"
 CLUSTER=central snapshot >/dev/null
 check_matches "the export is imported" "$(awr import --dsn "$central" "$WORK/all.awr")" "instance 2 \(paycluster\): 4 AWR snapshots added, $begin to $quick"
 contents() {
-    CLUSTER=central q "SELECT count(*), (SELECT count(*) FROM awr.table_stat), (SELECT sum(cardinality(pid)) FROM awr.sample_chunk WHERE instance_id = 2), (SELECT count(*) FROM awr.query_text) FROM awr.snapshot"
+    CLUSTER=central q "SELECT count(*), (SELECT count(*) FROM awr.table_stat), (SELECT sum(cardinality(pid)) FROM awr.sample_chunk WHERE instance_id = 2), (SELECT count(*) FROM awr.query_text WHERE instance_id = 2) FROM awr.snapshot"
 }
 before=$(contents)
 check_matches "an export imported twice adds nothing" "$(awr import --dsn "$central" "$WORK/all.awr")" "0 AWR snapshots added"
