@@ -20,6 +20,9 @@ use std::sync::Arc;
 /// Attempts to repair a range that other threads change meanwhile.
 const ATTEMPTS: usize = 3;
 
+/// The file on a disk; an error if the disk cannot open it.
+type OpenedCopy = (u16, io::Result<Arc<dyn DiskFile>>);
+
 /// The bytes of a range on one disk.
 struct CopyOfRange {
     disk: u16,
@@ -140,7 +143,7 @@ impl MirroredFile {
     }
 
     /// Opens the copies. Returns an error if the process lacks resources.
-    fn online_files(&self) -> io::Result<Vec<(u16, io::Result<Arc<dyn DiskFile>>)>> {
+    fn online_files(&self) -> io::Result<Vec<OpenedCopy>> {
         let open = |disk: u16| match self.existing(disk) {
             Err(error) if is_refusal(&error) => Err(error),
             opened => Ok((disk, opened)),
@@ -149,7 +152,7 @@ impl MirroredFile {
     }
 
     fn read_copies(&self, range: &Range<u64>) -> io::Result<Vec<CopyOfRange>> {
-        let read = |(disk, file): (u16, io::Result<Arc<dyn DiskFile>>)| {
+        let read = |(disk, file): OpenedCopy| {
             let (mut medium, mut cached) = (None, None);
             if let Ok(file) = &file {
                 medium = read_range(&**file, range).ok();
