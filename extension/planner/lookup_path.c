@@ -215,6 +215,8 @@ cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *gr
 						GroupPathExtraData *extra)
 {
 	List	   *other_paths = grouped_rel->pathlist;
+	List	   *lookup_paths;
+	ListCell   *lc;
 	int			relid = -1;
 
 	if (!cellar_lookup_joins || !enable_hashjoin || root->placeholder_list != NIL ||
@@ -223,11 +225,7 @@ cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *gr
 		(CellarGroupClause(root) != NIL && (extra->flags & GROUPING_CAN_USE_HASH) == 0))
 		return;
 
-	/* A cost factor of 0 prefers the Smart Scan: drop all other paths. */
-	if (cellar_cost_factor == 0)
-		grouped_rel->pathlist = NIL;
-	else
-		cellar_correct_join_costs(root, grouped_rel);
+	grouped_rel->pathlist = NIL;
 	while ((relid = bms_next_member(input_rel->relids, relid)) >= 0)
 	{
 		RelOptInfo *outer = root->simple_rel_array[relid];
@@ -241,8 +239,17 @@ cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *gr
 			add_outer_table_paths(root, input_rel, outer, relation, grouped_rel, extra);
 		table_close(relation, NoLock);
 	}
-	if (grouped_rel->pathlist == NIL)
-		grouped_rel->pathlist = other_paths;
+
+	/* A cost factor of 0 prefers the Smart Scan: drop all other paths. */
+	lookup_paths = grouped_rel->pathlist;
+	if (lookup_paths != NIL && cellar_cost_factor == 0)
+		return;
+	grouped_rel->pathlist = other_paths;
+	if (lookup_paths == NIL)
+		return;
+	cellar_correct_join_costs(root, grouped_rel);
+	foreach(lc, lookup_paths)
+		add_path(grouped_rel, lfirst(lc));
 }
 
 /* See CellarLookupPrivate. */
