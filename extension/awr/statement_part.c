@@ -67,7 +67,6 @@ add_usage(CellarStatement *entry, const CellarUsage *before)
 		counters[CELLAR_STATEMENT_SAVED_BYTES] += bytes.saved_bytes - before->bytes.saved_bytes;
 		counters[CELLAR_STATEMENT_RETURNED_BYTES] += bytes.returned_bytes - before->bytes.returned_bytes;
 	}
-	entry->changed = true;
 }
 
 void
@@ -79,16 +78,21 @@ cellar_begin_part(CellarPart *part, CellarPhase previous, bool reads_cpu)
 	read_usage(&part->before);
 }
 
-/* Adds what the process has used since cellar_begin_part. */
+/*
+ * Adds the time since cellar_begin_part and, if counts_usage, what the process has
+ * used since.
+ */
 void
-cellar_end_part(CellarPart *part, CellarStatement *statement)
+cellar_end_part(CellarPart *part, CellarStatement *statement, bool counts_usage)
 {
 	part->cpu_ns = part->reads_cpu ? cellar_read_cpu() - part->started_cpu_ns : 0;
 	INSTR_TIME_SET_CURRENT(part->ended);
 	part->elapsed_ns = cellar_nanoseconds_between(part->began, part->ended);
 	statement->cpu_ns += part->cpu_ns;
 	statement->elapsed_ns += part->elapsed_ns;
-	add_usage(statement, &part->before);
+	statement->changed = true;
+	if (counts_usage)
+		add_usage(statement, &part->before);
 }
 
 /*

@@ -50,6 +50,7 @@ typedef struct TrackedQuery
 } TrackedQuery;
 
 static int	nesting_level = 0;
+static uint64 nested_statements = 0;	/* that have started */
 static TrackedQuery *tracked = NULL;
 
 /* The last plan of the planner, until it is executed. */
@@ -100,9 +101,9 @@ begin_query_part(TrackedQuery *entry, CellarPart *part, CellarPhase previous)
 }
 
 static void
-end_query_part(TrackedQuery *entry, CellarPart *part)
+end_query_part(TrackedQuery *entry, CellarPart *part, bool counts_usage)
 {
-	cellar_end_part(part, tracked_entry(entry));
+	cellar_end_part(part, tracked_entry(entry), counts_usage);
 	entry->elapsed_ns += part->elapsed_ns;
 	entry->cpu_ns += part->cpu_ns;
 	entry->ended = part->ended;
@@ -247,8 +248,12 @@ start_query(QueryDesc *query, int eflags)
 	bool		track = is_tracking(query->plannedstmt->queryId) && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0;
 	TrackedQuery entry;
 	CellarPart	part;
+	uint64		nested_before;
 
 	cellar_count_cpu_at_exit();
+	if (nesting_level > 0)
+		nested_statements++;
+	nested_before = nested_statements;
 	if (track)
 	{
 		CellarPhase previous = query->plannedstmt == last_plan ? CELLAR_PHASE_PLANNING : CELLAR_PHASE_OTHER;
@@ -275,7 +280,11 @@ start_query(QueryDesc *query, int eflags)
 	PG_END_TRY();
 	if (track)
 	{
-		end_query_part(&entry, &part);
+		/*
+		 * PostgreSQL's own accounting of blocks does not contain what the
+		 * executor reads of the catalogs to start.
+		 */
+		end_query_part(&entry, &part, nested_statements != nested_before);
 		cellar_end_phase(CELLAR_PHASE_STARTING, part.ended);
 		track_query(&entry);
 	}
@@ -316,7 +325,7 @@ run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE
 	PG_END_TRY();
 	if (entry != NULL)
 	{
-		end_query_part(entry, &part);
+		end_query_part(entry, &part, true);
 		/* ExecutorRun counts from zero each time. */
 		tracked_entry(entry)->counters[CELLAR_STATEMENT_ROWS] += query->estate->es_processed;
 	}
@@ -356,7 +365,7 @@ finish_query(QueryDesc *query)
 	}
 	PG_END_TRY();
 	if (entry != NULL)
-		end_query_part(entry, &part);
+		end_query_part(entry, &part, true);
 }
 
 static void
@@ -441,7 +450,7 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	{
 		CellarStatement *entry = cellar_find_statement(&key);
 
-		cellar_end_part(&part, entry);
+		cellar_end_part(&part, entry, true);
 		if (completion != NULL)
 			entry->counters[CELLAR_STATEMENT_ROWS] += completion->nprocessed;
 		if (!entry->has_text && !may_contain_password && !cellar_is_known_statement(&entry->key))

@@ -35,7 +35,7 @@ typedef struct CellarPart
 } CellarPart;
 
 extern void cellar_begin_part(CellarPart *part, CellarPhase previous, bool reads_cpu);
-extern void cellar_end_part(CellarPart *part, CellarStatement *statement);
+extern void cellar_end_part(CellarPart *part, CellarStatement *statement, bool counts_usage);
 extern void cellar_count_execution(CellarStatement *statement, uint64 elapsed_ns, bool reads_cpu, uint64 cpu_ns, instr_time ended);
 
 #endif							/* CELLAR_STATEMENT_PART_H */
