@@ -27,13 +27,13 @@ impl<'a> Metrics<'a> {
 
     /// The sum of all samples.
     pub fn value(&self, name: &str) -> f64 {
-        self.samples(name).filter_map(|sample| sample["value"].as_f64()).sum()
+        self.samples(name).filter_map(|sample| sample["value"].as_f64()).fold(0.0, |sum, value| sum + value)
     }
 
     /// The sum of the samples with a label.
     pub fn labelled(&self, name: &str, label: &str, value: &str) -> f64 {
         let matching = self.samples(name).filter(|sample| sample["labels"][label] == value);
-        matching.filter_map(|sample| sample["value"].as_f64()).sum()
+        matching.filter_map(|sample| sample["value"].as_f64()).fold(0.0, |sum, value| sum + value)
     }
 }
 

@@ -20,7 +20,7 @@ pub struct Slot {
 
 impl Slot {
     pub fn total(&self) -> f64 {
-        self.classes[..IDLE].iter().sum()
+        self.classes[..IDLE].iter().fold(0.0, |sum, sessions| sum + sessions)
     }
 }
 

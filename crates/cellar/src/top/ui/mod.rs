@@ -281,7 +281,9 @@ impl App {
         if let Some(view) = &self.view {
             spans.push(Span::raw(match &view.server {
                 Some(server) => {
-                    let active: f64 = view.active_sessions.iter().map(|row| row.now).sum();
+                    // The sum of no numbers would be -0.0.
+                    let active: f64 =
+                        view.active_sessions.iter().map(|row| row.now).fold(0.0, |sum, sessions| sum + sessions);
                     format!(
                         "{} {}, PostgreSQL {}{}, up {}  {} sessions, {active:.0} active",
                         printable(&server.address),
@@ -345,7 +347,7 @@ impl App {
 
     fn draw_chart(&self, frame: &mut Frame<'_>, area: Rect) {
         let Some(view) = &self.view else { return };
-        let average: f64 = view.active_sessions.iter().map(|row| row.average).sum();
+        let average: f64 = view.active_sessions.iter().map(|row| row.average).fold(0.0, |sum, sessions| sum + sessions);
         let cpus = view.server.as_ref().and_then(|server| server.cpus);
         let cpus_text = cpus.map_or_else(String::new, |cpus| format!(", {cpus} CPUs"));
         let title = format!(" Active sessions by wait class: {average:.1} on average{cpus_text} ");

@@ -210,3 +210,15 @@ fn cell_io_of_relations_counts_in_their_class_and_leaves_the_rest_to_the_type() 
     rows.sort_by(|a, b| a.0.cmp(b.0));
     assert_eq!(rows, [("index", 50.0), ("relation", 30.0), ("table", 20.0), ("wal", 1.0)]);
 }
+
+#[test]
+fn an_idle_server_has_zero_active_sessions() {
+    let mut app = App::new(1000, false);
+    let start = Instant::now();
+    for seconds in 0..2 {
+        app.push(Reading { sessions: Vec::new(), ..reading(start, seconds) });
+    }
+    let text = screen(&mut app, 120, 30);
+    assert!(text.contains("0 sessions, 0 active"), "{text}");
+    assert!(text.contains("by wait class: 0.0 on average"), "{text}");
+}
