@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Runs the stages of `make test`. All stages run, also after a failure; the last line is "N passed, N failed".
 #
-#   test.sh [STAGE ...]      format lint docs unit extension smart_scan robust compression awr regress crash fuzz
-#   test.sh check            the stages of `make check`: format lint docs unit extension
-#   test.sh pjdfstest        the POSIX test suite pjdfstest on a cell's mount; PJDFSTEST names its built tree
+#   test.sh [STAGE[+STAGE] ...]   format lint docs unit extension smart_scan robust compression awr regress crash fuzz; stages
+#                                 joined by + run side by side, the output of the second follows that of the first
+#   test.sh check                 the stages of `make check`: format lint docs unit extension
+#   test.sh pjdfstest             the POSIX test suite pjdfstest on a cell's mount; PJDFSTEST names its built tree
 #
 # SEED is the seed of the random tests. The default is a fixed seed, so that a failure can be repeated; with LONG=1, and for a
 # test that is run on its own, the default is a random seed.
@@ -19,11 +20,11 @@ cd "$ROOT" || exit 1
 
 stages=("$@")
 [ "$*" != check ] || stages=(format lint docs unit extension)
-[ $# -gt 0 ] || stages=(format lint docs unit extension smart_scan robust compression awr regress crash fuzz)
+# Stages that often wait run side by side. awr measures times; the first builds, and regress, use all CPUs.
+[ $# -gt 0 ] || stages=(format lint docs unit extension smart_scan+robust awr regress compression+crash+fuzz)
 CELLAR_LOGS=$(mktemp -d "${TMPDIR:-/tmp}/cellar-test-logs.XXXXXX")
 chmod 755 "$CELLAR_LOGS"
-export CELLAR_LOGS CELLAR_RESULTS=$CELLAR_LOGS/results CELLAR_LOG_LEVEL=${CELLAR_LOG_LEVEL:-info}
-: >"$CELLAR_RESULTS"
+export CELLAR_LOGS CELLAR_LOG_LEVEL=${CELLAR_LOG_LEVEL:-info}
 
 stage_format() {
     if cargo fmt --version >/dev/null 2>&1; then
@@ -127,10 +128,15 @@ stage_extension() {
 
 stage_smart_scan() { "$ROOT/tests/smart_scan/run.sh" ${LONG:+--cases 200000}; }
 stage_compression() {
-    local status=0
+    local status=0 policy
+    # The test of the policies mostly waits for the policy worker.
+    "$ROOT/tests/compression/policy.sh" >"$CELLAR_LOG_DIR/policy.txt" 2>&1 &
+    policy=$!
     "$ROOT/tests/compression/run.sh" ${LONG:+--seconds 120} || status=$?
     "$ROOT/tests/compression/corners.sh" || status=$?
-    "$ROOT/tests/compression/policy.sh" && return "$status"
+    wait $policy || status=$?
+    cat "$CELLAR_LOG_DIR/policy.txt"
+    return "$status"
 }
 stage_robust() {
     local status=0
@@ -197,32 +203,63 @@ declare -A limit=([format]=300 [lint]=1500 [docs]=120 [unit]=2400 [extension]=18
 factor=${TIME_FACTOR:-1}
 [ -z "${LONG:-}" ] || factor=$((factor * 8))
 started=$SECONDS
-for stage in "${stages[@]}"; do
-    declare -F "stage_$stage" >/dev/null || die "there is no stage $stage"
-    printf '\n=== %s (%d s)\n' "$stage" "$((SECONDS - started))"
-    log=$CELLAR_LOGS/$stage.txt
-    failed_before=$(grep -c '^fail' "$CELLAR_RESULTS")
+trap 'kill $(jobs -p) 2>/dev/null' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# run_stage STAGE: runs a stage with its time limit. Its output goes to STAGE.txt, its checks to STAGE.results.
+run_stage() {
+    local stage=$1 log=$CELLAR_LOGS/$1.txt status reason process
     mkdir -p "$CELLAR_LOGS/$stage"
+    export CELLAR_LOG_DIR=$CELLAR_LOGS/$stage CELLAR_RESULTS=$CELLAR_LOGS/$stage.results
+    : >"$CELLAR_RESULTS"
     # A stage runs in its own process group: the time limit stops the whole group, and lib.sh's watcher cleans up.
-    export CELLAR_LOG_DIR=$CELLAR_LOGS/$stage
     export -f "stage_$stage"
     # shellcheck disable=SC2016
     timeout --kill-after=60 "$((limit[$stage] * factor))" bash -c '. "$1"; set +e; cd "$ROOT"; "stage_$2"' \
-        bash "$ROOT/scripts/lib.sh" "$stage" 2>&1 </dev/null | tee "$log"
-    status=${PIPESTATUS[0]}
-    if [ "$status" != 0 ] && [ "$(grep -c '^fail' "$CELLAR_RESULTS")" = "$failed_before" ]; then
+        bash "$ROOT/scripts/lib.sh" "$stage" >"$log" 2>&1 </dev/null &
+    process=$!
+    # shellcheck disable=SC2064
+    trap "kill $process 2>/dev/null" EXIT
+    wait $process
+    status=$?
+    trap - EXIT
+    if [ "$status" != 0 ] && ! grep -q '^fail' "$CELLAR_RESULTS"; then
         # The stage failed without a failed check.
-        [ "$status" = 124 ] && reason="took more than ${limit[$stage]} s" || reason="exited with status $status"
-        not_ok "stage $stage $reason"
+        [ "$status" = 124 ] && reason="took more than $((limit[$stage] * factor)) s" || reason="exited with status $status"
+        not_ok "stage $stage $reason" >>"$log"
     fi
+}
+
+# follow LOG PROCESS: prints the log until the process has ended.
+follow() { tail -n +1 -s 0.2 -q -f --pid="$2" "$1"; }
+
+all=()
+for step in "${stages[@]}"; do
+    IFS=+ read -ra together <<<"$step"
+    processes=()
+    for stage in "${together[@]}"; do
+        declare -F "stage_$stage" >/dev/null || die "there is no stage $stage"
+        : >"$CELLAR_LOGS/$stage.txt"
+        (run_stage "$stage") &
+        processes+=($!)
+    done
+    for index in "${!together[@]}"; do
+        printf '\n=== %s (%d s)%s\n' "${together[index]}" "$((SECONDS - started))" "$([ "$index" = 0 ] || printf ', beside %s' "${together[0]}")"
+        follow "$CELLAR_LOGS/${together[index]}.txt" "${processes[index]}"
+        wait "${processes[index]}"
+    done
+    all+=("${together[@]}")
 done
 
-passed=$(grep -c '^pass' "$CELLAR_RESULTS")
-failed=$(grep -c '^fail' "$CELLAR_RESULTS")
-skipped=$(grep -c '^skip' "$CELLAR_RESULTS")
+results=$CELLAR_LOGS/results
+(cd "$CELLAR_LOGS" && cat "${all[@]/%/.results}") >"$results"
+passed=$(grep -c '^pass' "$results")
+failed=$(grep -c '^fail' "$results")
+skipped=$(grep -c '^skip' "$results")
 printf '\n=== %d s\n' "$((SECONDS - started))"
 if [ "$failed" -gt 0 ]; then
-    sed -n 's/^fail\t/failed: /p' "$CELLAR_RESULTS"
+    sed -n 's/^fail\t/failed: /p' "$results"
     say "logs are in $CELLAR_LOGS"
 else
     rm -rf "$CELLAR_LOGS"

@@ -120,7 +120,7 @@ dead_mounts_read() {
 
 scenario_dead_mounts() {
     local cell number=0 round rounds=1 single=("${dead_mounts_cells[-1]}")
-    if [ "${seconds:-20}" -gt 20 ]; then rounds=10 single=("${dead_mounts_cells[@]}"); fi
+    if [ "$seconds" -gt 20 ]; then rounds=10 single=("${dead_mounts_cells[@]}"); fi
     part_end
     whole_end
     if unshare --pid --fork true 2>/dev/null; then

@@ -6,7 +6,7 @@
 #
 #   run.sh [--seconds N] [--compressed] [SCENARIO ...]
 #
-#   --seconds N     seconds of concurrent load (default 20)
+#   --seconds N     seconds of concurrent load (default 12)
 #   --compressed    compress the tables at random levels, and recompress them continuously under load
 #   SCENARIO        the name of a function scenario_SCENARIO; default: all, or with --compressed those that apply
 #
@@ -15,7 +15,7 @@ set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
 
-seconds=20 compressed=0 scenarios=()
+seconds=12 compressed=0 scenarios=()
 while [ $# -gt 0 ]; do
     case $1 in
     --seconds) seconds=$2; shift ;;
