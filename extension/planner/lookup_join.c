@@ -72,10 +72,12 @@ cellar_fits_lookup_table(PlannerInfo *root, const CellarComponent *component, do
 
 /* As cellar_fits_lookup_table() for a relation whose join is not known yet. */
 static bool
-is_small(const RelOptInfo *rel)
+is_small(PlannerInfo *root, const RelOptInfo *rel)
 {
-	return rel->rows <= cellar_lookup_table_rows &&
-		rel->rows * (sizeof(int64) + rel->reltarget->width +
+	double		rows = cellar_join_rows(root, rel);
+
+	return rows <= cellar_lookup_table_rows &&
+		rows * (sizeof(int64) + rel->reltarget->width +
 					 list_length(rel->reltarget->exprs) * VALUE_OVERHEAD) <= CELLAR_LOOKUP_BYTES_MAX;
 }
 
@@ -293,7 +295,7 @@ merge_large_components(PlannerInfo *root, List *components, int nspecial)
 		RelOptInfo *best = NULL;
 		int			best_number = -1;
 
-		if (large == NULL || is_small(large))
+		if (large == NULL || is_small(root, large))
 			continue;
 		for (int j = nspecial; j < list_length(components); j++)
 		{

@@ -89,9 +89,9 @@ cell_join_kind(JoinType jointype)
 
 /* Returns the rows of a component's lookup table. */
 static double
-side_rows(const CellarComponent *component)
+side_rows(PlannerInfo *root, const CellarComponent *component)
 {
-	return component->side == NULL ? component->rel->rows : component->side->rows;
+	return component->side == NULL ? cellar_join_rows(root, component->rel) : component->side->rows;
 }
 
 /* Creates the path of the node Lookup Table over the cheapest path of a component. */
@@ -107,10 +107,10 @@ create_lookup_path(PlannerInfo *root, CellarComponent *component)
 	path->parent = rel;
 	path->pathtarget = child->pathtarget;
 	path->parallel_safe = false;
-	path->rows = child->rows;
+	path->rows = side_rows(root, component);
 	path->startup_cost = child->startup_cost;
 	path->total_cost = (component->side != NULL ? child->total_cost : cellar_corrected_cost(root, child)) +
-		(ROW_COST + ROW_TRANSFERS * cellar_returned_page_cost * child->pathtarget->width / BLCKSZ) * child->rows;
+		(ROW_COST + ROW_TRANSFERS * cellar_returned_page_cost * child->pathtarget->width / BLCKSZ) * path->rows;
 	CellarCopyDisabledNodes(path, child);
 	cpath->custom_paths = list_make1(child);
 	cpath->custom_private = list_make3(list_make2_int(cell_join_kind(component->jointype),
@@ -172,7 +172,7 @@ Path *
 cellar_create_lookup_join(PlannerInfo *root, RelOptInfo *outer, Path *path, CellarComponent *component)
 {
 	if (!find_join(root, outer, path, component) ||
-		!cellar_fits_lookup_table(root, component, side_rows(component)))
+		!cellar_fits_lookup_table(root, component, side_rows(root, component)))
 		return NULL;
 	return create_join(root, path, component);
 }
@@ -217,7 +217,7 @@ choose_component(PlannerInfo *root, const CellarAggregateSpec *aggregation, Cell
 			(best != NULL && component->joinrel->rows >= best->joinrel->rows))
 			continue;
 		use_distinct_keys(root, component);
-		if (!cellar_fits_lookup_table(root, component, side_rows(component)) &&
+		if (!cellar_fits_lookup_table(root, component, side_rows(root, component)) &&
 			(!filtered || !cellar_filter_by_outer_keys(root, &aggregation->scan, aggregation->relid,
 													   joins->path->parent, joined, component)))
 			continue;
