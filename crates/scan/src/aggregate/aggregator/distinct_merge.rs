@@ -1,7 +1,7 @@
 //! Merges the sets of distinct values of several aggregators, in partitions by the hash of value and group.
 //!
 //! A partition has all pairs of a value and a group that have certain hash bits, of all aggregators, so partitions are merged
-//! independently, by several threads. Each thread adds the values of its partitions to its own states.
+//! independently, by several threads. Each thread adds the values of its partitions to separate states, which are merged at the end.
 
 use super::Aggregator;
 use crate::aggregate::distinct::{DistinctPlan, DistinctValues};
