@@ -11,8 +11,8 @@ mod transfer;
 use crate::CONFIG_EXIT;
 pub use arguments::AwrArguments;
 use arguments::{
-    AshArguments, AwrCommand, DiffArguments, ExportArguments, GlobalArguments, ImportArguments, Output, ReportArguments,
-    SnapshotArguments, SnapshotsArguments, SqlArguments,
+    AshArguments, AwrCommand, DiffArguments, ExportArguments, GlobalArguments, ImportArguments, Output,
+    ReportArguments, SnapshotArguments, SnapshotsArguments, SqlArguments,
 };
 use cellar_awr::render::{self, Format};
 use cellar_awr::{report, sql_id};
