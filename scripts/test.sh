@@ -231,9 +231,6 @@ run_stage() {
     fi
 }
 
-# follow LOG PROCESS: prints the log until the process has ended.
-follow() { tail -n +1 -s 0.2 -q -f --pid="$2" "$1"; }
-
 all=()
 for step in "${stages[@]}"; do
     IFS=+ read -ra together <<<"$step"
@@ -246,7 +243,9 @@ for step in "${stages[@]}"; do
     done
     for index in "${!together[@]}"; do
         printf '\n=== %s (%d s)%s\n' "${together[index]}" "$((SECONDS - started))" "$([ "$index" = 0 ] || printf ', beside %s' "${together[0]}")"
-        follow "$CELLAR_LOGS/${together[index]}.txt" "${processes[index]}"
+        # Prints the log until the stage has ended. Unlike a command in the foreground, `wait` ends at a signal.
+        tail -n +1 -s 0.2 -q -f --pid="${processes[index]}" "$CELLAR_LOGS/${together[index]}.txt" &
+        wait $!
         wait "${processes[index]}"
     done
     all+=("${together[@]}")
