@@ -81,10 +81,7 @@ mod tests {
         let check = |before: &str, after: &str| assert_eq!(with_disk(&around(before), "/new"), Some(around(after)));
         check("[\"/a\"]", "[\"/a\", \"/new\"]");
         check("[\n  \"/a\",\n  \"/b\",\n]", "[\n  \"/a\",\n  \"/b\", \"/new\"\n]");
-        check(
-            "[{ path = \"/a]\", failure_group = \"x\" }, \"/b\"]",
-            "[{ path = \"/a]\", failure_group = \"x\" }, \"/b\", \"/new\"]",
-        );
+        check("[{ path = \"/a]\" }, \"/b\"]", "[{ path = \"/a]\" }, \"/b\", \"/new\"]");
         assert_eq!(with_disk(&around("[\"/a\", # first\n]"), "/new"), None, "a comment");
         assert_eq!(with_disk(&around("[\"/a\"]"), "/a"), None, "twice");
         assert_eq!(with_disk("mount = \"/m\"\n", "/new"), None);
