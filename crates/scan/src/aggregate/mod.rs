@@ -19,6 +19,7 @@ mod key;
 mod linear;
 mod merge;
 mod partial;
+mod partitions;
 mod plan;
 mod pruning;
 mod state;

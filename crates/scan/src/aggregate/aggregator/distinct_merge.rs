@@ -6,7 +6,7 @@
 use super::Aggregator;
 use crate::aggregate::distinct::{DistinctPlan, DistinctValues};
 use crate::aggregate::groups::DISCARD;
-use crate::aggregate::merge::Partitions;
+use crate::aggregate::partitions::Partitions;
 use crate::aggregate::plan::AggregationPlan;
 use crate::aggregate::state::State;
 use crate::aggregate::value_set::Pair;
