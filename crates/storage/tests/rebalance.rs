@@ -256,6 +256,19 @@ fn errors_say_what_to_do() {
 }
 
 #[test]
+fn earlier_releases_refuse_a_group_whose_units_may_have_moved() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 2, quiet);
+    volume.rebalance().unwrap();
+    for number in 0..2 {
+        assert_eq!(std::fs::read(path(folder.path(), number).join("superblock")).unwrap()[8], 3);
+    }
+    volume.close().unwrap();
+    drop(volume);
+    open_with(folder.path(), 2, quiet).close().unwrap();
+}
+
+#[test]
 fn the_disks_of_a_group_that_has_not_changed_keep_their_format() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open_with(folder.path(), 1, quiet);

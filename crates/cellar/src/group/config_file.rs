@@ -1,7 +1,9 @@
 //! Extending the list of disks in a configuration file. Everything else in the file stays as the operator wrote it.
 
 use cellar_cell::config::Config;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// Returns the text of a configuration with one more disk; None if the place of the list is not clear.
@@ -60,15 +62,17 @@ fn list_end(text: &str) -> Option<usize> {
     None
 }
 
-/// Replaces a file atomically, with the same permissions.
+/// Replaces a file atomically, with the same owner and permissions. Durable on return.
 pub fn replace(file: &Path, text: &str) -> io::Result<()> {
     let file = file.canonicalize()?;
-    let temporary = file.with_extension("toml.new");
-    let mut written = std::fs::File::create(&temporary)?;
+    let (metadata, temporary) = (std::fs::metadata(&file)?, file.with_extension("toml.new"));
+    let mut written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
     written.write_all(text.as_bytes())?;
-    written.set_permissions(std::fs::metadata(&file)?.permissions())?;
+    fchown(&written, Some(metadata.uid()), Some(metadata.gid()))?;
+    written.set_permissions(metadata.permissions())?;
     written.sync_all()?;
-    std::fs::rename(&temporary, &file)
+    std::fs::rename(&temporary, &file)?;
+    File::open(file.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
 #[cfg(test)]

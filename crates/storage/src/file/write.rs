@@ -122,9 +122,8 @@ impl WriteGuard<'_> {
             self.backing[disk_index].allocate(range.start, range.end - range.start, keep_size)
         });
         if result.is_err() && range.end > size {
-            for backing in &self.backing {
-                backing.set_length(size, false)?;
-            }
+            self.is_overlong.store(true, Ordering::Release);
+            self.undo_growth();
         }
         result
     }

@@ -125,6 +125,32 @@ impl Group {
         Ok(())
     }
 
+    /// Lets releases that know no placement records refuse the group. Durable on return.
+    pub fn note_moves(&self) -> Result<()> {
+        let mut superblocks = self.superblocks.lock();
+        let mut next = newest(superblocks.iter().flatten()).expect("a group has a disk").clone();
+        if next.generation > 0 {
+            return Ok(());
+        }
+        next.generation = 1;
+        self.write_next(&mut superblocks, &next)
+    }
+
+    /// Writes a superblock of the next generation on all disks of the group.
+    fn write_next(&self, superblocks: &mut [Option<Superblock>], next: &Superblock) -> Result<()> {
+        let remaining = (0..superblocks.len()).filter(|other| !next.is_dropped(*other));
+        for (done, other) in remaining.enumerate() {
+            let superblock = Superblock { index: other as u16, state: State::Ready, ..next.clone() };
+            match superblock.write(self.disks()[other].as_ref()) {
+                // Durable on one disk: the change has happened.
+                Err(error) if done > 0 => log::warn!("{error}; the next start repeats the write"),
+                written => written?,
+            }
+            superblocks[other] = Some(superblock);
+        }
+        Ok(())
+    }
+
     /// Ends the membership of a disk that stores nothing any more.
     pub fn leave(&self, number: usize) -> Result<()> {
         let disk = &self.disks()[number];
@@ -133,16 +159,7 @@ impl Group {
             let mut next = newest(superblocks.iter().flatten()).expect("a group has a disk").clone();
             next.generation += 1;
             next.dropped |= 1 << number;
-            let remaining = (0..superblocks.len()).filter(|other| !next.is_dropped(*other));
-            for (done, other) in remaining.enumerate() {
-                let superblock = Superblock { index: other as u16, state: State::Ready, ..next.clone() };
-                match superblock.write(self.disks()[other].as_ref()) {
-                    // Durable on one disk: the change has happened.
-                    Err(error) if done > 0 => log::warn!("{error}; the next start repeats the write"),
-                    written => written?,
-                }
-                superblocks[other] = Some(superblock);
-            }
+            self.write_next(&mut superblocks, &next)?;
             self.dropped.fetch_or(1 << number, Ordering::AcqRel);
             self.dropping.fetch_and(!(1 << number), Ordering::AcqRel);
             superblocks[number] = None;

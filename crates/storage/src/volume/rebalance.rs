@@ -345,6 +345,7 @@ impl Volume {
             removed.context(|| format!("could not free what a crash left on cell disk {path}"))?;
         }
         // Files that grow meanwhile are balanced by the next pass. Each pass moves much less than the one before.
+        self.group.note_moves()?;
         for pass in 0..PASSES {
             self.check_all_online()?;
             let chunks = self.chunks()?;
@@ -367,8 +368,18 @@ impl Volume {
                 return self.commit_group_values([(WANTED.to_owned(), None)]);
             }
         }
-        // The rebalance is still wanted, and goes on.
-        Ok(())
+        // The rebalance is still wanted, and is tried again later.
+        let dropping = self.group.dropping();
+        let left: Vec<String> = (0..self.disks().len())
+            .filter(|disk| dropping >> disk & 1 == 1)
+            .map(|disk| self.disks()[disk].path().display().to_string())
+            .collect();
+        let what = if left.is_empty() {
+            "files grow faster than they are moved".into()
+        } else {
+            left.join(", ") + " still has files"
+        };
+        Err(Error::new(ErrorKind::Io, format!("the group is not balanced after {PASSES} passes: {what}")))
     }
 
     /// Returns the containers whose disks are in the group.

@@ -79,6 +79,8 @@ impl Placement {
         let number = |container: u16| file_number(step.key.ino, step.key.stripe, container);
         let (range, mut buffer) = (bytes_of(&step.regions), vec![0; REGION as usize]);
         let mut start = range.start;
+        // One descriptor for all writes and the sync: another one might miss the error of a write.
+        let mut target: Option<Arc<dyn DiskFile>> = None;
         loop {
             let copied = {
                 let state = file.state.write();
@@ -86,7 +88,13 @@ impl Placement {
                     return Ok(false);
                 }
                 let Some(old) = from.open(number(source), step.key.stream, false)? else { break };
-                let new = to.open(number(step.target), step.key.stream, true)?.expect("a disk creates a missing file");
+                let new = match &target {
+                    Some(new) => new.clone(),
+                    None => {
+                        to.open(number(step.target), step.key.stream, true)?.expect("a disk creates a missing file")
+                    }
+                };
+                target = Some(new.clone());
                 let end = old.len()?.min(range.end);
                 if start >= end {
                     if new.len()? < end {
@@ -103,7 +111,10 @@ impl Placement {
                 return Ok(false);
             }
         }
-        if let Some(new) = to.open(number(step.target), step.key.stream, false)? {
+        if target.is_none() {
+            target = to.open(number(step.target), step.key.stream, false)?;
+        }
+        if let Some(new) = target {
             new.sync()?;
             to.sync_name(number(step.target))?;
         }

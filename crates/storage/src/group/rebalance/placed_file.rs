@@ -379,7 +379,6 @@ impl DiskFile for PlacedFile {
             let synced = if is_unsynced { file.sync() } else { Ok(()) };
             let synced = synced.and_then(|()| if has_new_name { sync_name() } else { Ok(()) });
             let Err(error) = synced else { continue };
-            // A part that does not exist any more was moved, and the copy is durable.
             let removed = self.file().state.read().removals.get(&container).copied().unwrap_or(0);
             if opened >= removed {
                 let mut parts = self.parts.lock();
@@ -387,6 +386,9 @@ impl DiskFile for PlacedFile {
                     part.is_unsynced |= is_unsynced;
                     part.has_new_name |= has_new_name;
                 }
+                result = Err(error);
+            } else if is_unsynced {
+                // The part was moved: the copy may lack bytes that the disk lost before they were copied.
                 result = Err(error);
             }
         }
