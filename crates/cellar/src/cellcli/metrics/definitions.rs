@@ -72,8 +72,9 @@ impl Definition {
 
     pub fn objects(&self, reading: &Reading) -> Vec<MeasuredObject> {
         let of_disks = |name: fn(u64, &str) -> String| {
-            let disks = reading.disks().into_iter().enumerate();
-            disks.map(|(number, key)| MeasuredObject { name: name(number as u64, &reading.cell()), key }).collect()
+            let cell = reading.cell();
+            let disks = reading.disks.iter();
+            disks.map(|disk| MeasuredObject { name: name(disk.number, &cell), key: disk.path.clone() }).collect()
         };
         let one = |name: String| vec![MeasuredObject { name, key: String::new() }];
         match self.measured {

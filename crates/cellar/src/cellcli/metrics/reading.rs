@@ -37,7 +37,15 @@ pub enum Counter {
 
 pub struct Reading {
     pub document: Value,
+    pub disks: Vec<CellDisk>,
     pub machine: Machine,
+}
+
+/// The number of a disk in the disk group, and its path. The disks that follow a dropped disk keep their numbers.
+#[derive(Debug, Clone)]
+pub struct CellDisk {
+    pub number: u64,
+    pub path: String,
 }
 
 /// Figures of /proc; None where a file could not be read.
@@ -51,7 +59,8 @@ pub struct Machine {
 
 impl Reading {
     pub fn take(cell: &Connection) -> Result<Self, Error> {
-        Ok(Self { document: cell.metrics()?, machine: Machine::read() })
+        let (document, group) = (cell.metrics()?, cell.group()?);
+        Ok(Self { document, disks: cell_disks(&group), machine: Machine::read() })
     }
 
     pub fn metrics(&self) -> Metrics<'_> {
@@ -61,11 +70,6 @@ impl Reading {
     /// The name of the cell.
     pub fn cell(&self) -> String {
         self.metrics().samples("cellar_cell_info").next().map(|sample| label(sample, "name")).unwrap_or_default()
-    }
-
-    /// The paths of the cell disks, in the order of their numbers.
-    pub fn disks(&self) -> Vec<String> {
-        self.metrics().samples("cellar_disk_size_bytes").map(|sample| label(sample, "disk")).collect()
     }
 
     pub fn time_ms(&self) -> u64 {
@@ -124,6 +128,15 @@ impl Reading {
     }
 }
 
+/// Returns the disks of a report of the disk group.
+fn cell_disks(group: &Value) -> Vec<CellDisk> {
+    let disks = group["disks"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let disk = |disk: &Value| {
+        Some(CellDisk { number: disk["disk_number"].as_u64()?, path: disk["path"].as_str()?.to_owned() })
+    };
+    disks.iter().filter_map(disk).collect()
+}
+
 impl Machine {
     fn read() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).ok();
@@ -159,6 +172,13 @@ fn memory_percent(meminfo: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn disks_have_their_numbers_in_the_group() {
+        let group = serde_json::json!({ "disks": [{ "disk_number": 1, "path": "/b" }, { "disk_number": 2, "path": "/a" }] });
+        let disks: Vec<(u64, String)> = cell_disks(&group).into_iter().map(|disk| (disk.number, disk.path)).collect();
+        assert_eq!(disks, [(1, "/b".to_owned()), (2, "/a".to_owned())]);
+    }
 
     #[test]
     fn figures_of_the_machine_are_read_from_proc() {

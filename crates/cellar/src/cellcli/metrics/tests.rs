@@ -1,15 +1,14 @@
-use super::reading::Machine;
+use super::reading::{CellDisk, Machine};
 use super::*;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 
-/// A reading of a cell with one disk whose read counters are those given.
+/// A reading of a cell with disk 1, without disk 0, whose read counters are those given.
 fn reading(time_ms: u64, requests: u64, bytes: u64, seconds: f64, large: (u64, u64, f64), eligible: u64) -> Reading {
     let sample = |field: &str, value: Json| json!({ "labels": { "disk": "/d", "operation": "read" }, field: value });
     let family = |name: &str, sample: Json| json!({ "name": name, "samples": [sample] });
     let document = json!({ "time_ms": time_ms, "metrics": [
         family("cellar_cell_info", json!({ "labels": { "name": "c1" }, "value": 1 })),
-        family("cellar_disk_size_bytes", json!({ "labels": { "disk": "/d" }, "value": 1 })),
         family("cellar_disk_operations_total", sample("value", json!(requests))),
         family("cellar_disk_bytes_total", sample("value", json!(bytes))),
         family("cellar_disk_operation_seconds", sample("sum", json!(seconds))),
@@ -20,7 +19,8 @@ fn reading(time_ms: u64, requests: u64, bytes: u64, seconds: f64, large: (u64, u
         family("cellar_smart_scan_eligible_bytes_total", json!({ "labels": { "database": "5" }, "value": eligible })),
     ]});
     let cpu_seconds = Some((time_ms as f64 / 2000.0, time_ms as f64 / 500.0));
-    Reading { document, machine: Machine { cpu_seconds, ..Machine::default() } }
+    let disks = vec![CellDisk { number: 1, path: "/d".to_owned() }];
+    Reading { document, disks, machine: Machine { cpu_seconds, ..Machine::default() } }
 }
 
 fn texts(observations: Vec<Observation>) -> BTreeMap<(&'static str, String), String> {
@@ -34,7 +34,7 @@ fn metrics_follow_from_counters() {
     let after = reading(12_000, 140, 83 * MIB, 1.5, (70, 70 * MIB, 0.9), 14 * MIB);
     let seen = texts(observe_between(&before, &after));
     let of = |name: &'static str, object: &str| seen.get(&(name, object.to_owned())).map(String::as_str);
-    let disk = |name| of(name, "CD_00_c1");
+    let disk = |name| of(name, "CD_01_c1");
     assert_eq!(disk("CD_IO_BY_R_LG"), Some("70.000 MB"));
     assert_eq!(disk("CD_IO_BY_R_SM"), Some("13.000 MB"));
     assert_eq!(disk("CD_IO_BY_R_LG_SEC"), Some("10.000 MB/sec"));
@@ -44,7 +44,7 @@ fn metrics_follow_from_counters() {
     assert_eq!(disk("CD_IO_TM_R_LG_RQ"), Some("20,000.0 us/request"));
     assert_eq!(disk("CD_IO_TM_R_SM_RQ"), Some("5,000.0 us/request"));
     assert_eq!(disk("CD_IO_BY_W_LG"), None, "the reading has no counters of writes");
-    assert_eq!(of("GD_IO_BY_R_LG_SEC", "DG_CD_00_c1"), Some("10.000 MB/sec"));
+    assert_eq!(of("GD_IO_BY_R_LG_SEC", "DG_CD_01_c1"), Some("10.000 MB/sec"));
     assert_eq!(of("SIO_IO_EL_OF", "SMARTIO"), Some("14.000 MB"));
     assert_eq!(of("SIO_IO_EL_OF_SEC", "SMARTIO"), Some("5.000 MB/sec"));
     assert_eq!(of("CL_CPUT", "c1"), Some("25.0 %"));
@@ -59,8 +59,8 @@ fn rates_are_pending_after_one_reading_and_missing_after_a_restart() {
     let rate = first.iter().find(|seen| seen.definition.name == "CD_IO_RQ_R_LG_SEC").unwrap();
     assert_eq!(rate.value, Value::Pending);
     let second = texts(observe_between(&before, &after));
-    assert!(!second.contains_key(&("CD_IO_RQ_R_LG_SEC", "CD_00_c1".to_owned())));
-    assert!(second.contains_key(&("CD_IO_RQ_R_LG", "CD_00_c1".to_owned())));
+    assert!(!second.contains_key(&("CD_IO_RQ_R_LG_SEC", "CD_01_c1".to_owned())));
+    assert!(second.contains_key(&("CD_IO_RQ_R_LG", "CD_01_c1".to_owned())));
 }
 
 #[test]
