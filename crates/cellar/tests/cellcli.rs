@@ -16,6 +16,16 @@ struct Cell {
 
 impl Cell {
     fn start() -> Self {
+        Self::with_group(|disk1, disk2| {
+            format!(
+                "redundancy = \"normal\"\ndisks = [{{ path = \"{disk1}\", failure_group = \"left\" }}, \
+                 {{ path = \"{disk2}\", failure_group = \"right\" }}]\n"
+            )
+        })
+    }
+
+    /// Starts a cell with lines of its configuration that describe its disk group.
+    fn with_group(lines: impl Fn(&str, &str) -> String) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut cell = Self { folder, daemon: None };
         for name in ["mount", "disk1", "disk2"] {
@@ -24,12 +34,10 @@ impl Cell {
         let at = |name: &str| cell.path(name).display().to_string();
         let config = format!(
             "name = \"c1\"\nmount = \"{}\"\nsocket = \"{}\"\ncache_size = \"64MiB\"\n[disk_group]\nau_size = \"1MiB\"\n\
-             reserve_size = \"16MiB\"\nredundancy = \"normal\"\n\
-             disks = [{{ path = \"{}\", failure_group = \"left\" }}, {{ path = \"{}\", failure_group = \"right\" }}]\n",
+             reserve_size = \"16MiB\"\n{}",
             at("mount"),
             at("cell.sock"),
-            at("disk1"),
-            at("disk2")
+            lines(&at("disk1"), &at("disk2"))
         );
         fs::write(cell.path("cell.toml"), config).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
@@ -258,6 +266,40 @@ fn metrics_have_oracle_s_names_and_the_values_of_the_counters() {
     assert!(started.elapsed().as_millis() >= 100, "a rate takes two readings");
     let cpu = cell.text("list metriccurrent where name like 'CL_CPUT.*' detail");
     assert!(cpu.contains("\t metricObjectName:       c1\n") && cpu.contains(" %\n"), "{cpu}");
+}
+
+#[test]
+fn disks_keep_their_numbers_after_a_drop() {
+    let cell = Cell::with_group(|disk1, disk2| format!("disks = [\"{disk1}\", \"{disk2}\"]\n"));
+    let group = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        let output = command.arg("group").args(arguments).arg("--config").arg(cell.path("cell.toml")).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", errors(&output));
+    };
+    let disk1 = cell.path("disk1").display().to_string();
+    group(&["drop", &disk1]);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while cell.text("list celldisk") != "\t CD_01_c1\t normal\n" {
+        assert!(std::time::Instant::now() < deadline, "disk 0 does not leave the group");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let metric = "list metriccurrent CD_IO_RQ_W_SM attributes metricObjectName";
+    assert_eq!(cell.text(metric), "\t CD_01_c1\n");
+
+    // The path returns with another number, and no metric has two samples for the path.
+    fs::remove_dir_all(&disk1).unwrap();
+    fs::create_dir(&disk1).unwrap();
+    group(&["add", &disk1]);
+    assert_eq!(cell.text(metric), "\t CD_01_c1\n\t CD_02_c1\n");
+    let metrics = cellar_cell::status::query_metrics(&cell.path("cell.sock")).unwrap();
+    for family in metrics["metrics"].as_array().unwrap() {
+        let samples = family["samples"].as_array().unwrap().iter();
+        let mut labels: Vec<String> = samples.map(|sample| sample["labels"].to_string()).collect();
+        let count = labels.len();
+        labels.sort();
+        labels.dedup();
+        assert_eq!(labels.len(), count, "{}", family["name"]);
+    }
 }
 
 /// Opens a terminal, and returns its two ends.

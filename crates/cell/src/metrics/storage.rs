@@ -46,8 +46,7 @@ impl StorageMetrics {
     fn disk_io(&self) -> Vec<Family> {
         let counts: Vec<(Labels, DiskIoCount)> = self
             .volume
-            .disks()
-            .iter()
+            .member_disks()
             .filter_map(|disk| Some((disk.path().display().to_string(), disk.io_stats()?.counts())))
             .flat_map(|(path, counts)| {
                 let labels = move |count: &DiskIoCount| {
@@ -93,8 +92,7 @@ impl StorageMetrics {
     fn disk_models(&self) -> Vec<Family> {
         let models: Vec<(String, ModelStatus)> = self
             .volume
-            .disks()
-            .iter()
+            .member_disks()
             .filter_map(|disk| Some((disk.path().display().to_string(), disk.model_status()?)))
             .collect();
         let labels = |disk: &str, more: &[(&'static str, &str)]| -> Labels {

@@ -154,6 +154,12 @@ impl Volume {
         self.group.disks()
     }
 
+    /// Returns the disks that have not been dropped, in the order of their numbers.
+    pub fn member_disks(&self) -> impl Iterator<Item = &Arc<dyn Disk>> {
+        let disks = self.disks().iter().enumerate();
+        disks.filter(|(number, _)| !self.group.is_dropped(*number)).map(|(_, disk)| disk)
+    }
+
     /// Returns the space for files: the sums over all disks, divided by the number of copies. `free` includes the reserves,
     /// `available` excludes them.
     pub fn statfs(&self) -> Result<SpaceTotals> {

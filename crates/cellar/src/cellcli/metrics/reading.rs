@@ -175,7 +175,8 @@ mod tests {
 
     #[test]
     fn disks_have_their_numbers_in_the_group() {
-        let group = serde_json::json!({ "disks": [{ "disk_number": 1, "path": "/b" }, { "disk_number": 2, "path": "/a" }] });
+        let group =
+            serde_json::json!({ "disks": [{ "disk_number": 1, "path": "/b" }, { "disk_number": 2, "path": "/a" }] });
         let disks: Vec<(u64, String)> = cell_disks(&group).into_iter().map(|disk| (disk.number, disk.path)).collect();
         assert_eq!(disks, [(1, "/b".to_owned()), (2, "/a".to_owned())]);
     }
