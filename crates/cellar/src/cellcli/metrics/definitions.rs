@@ -99,12 +99,9 @@ impl Definition {
         Some(self.quantity(reading.counter(self.counter, object)? / scale))
     }
 
-    /// Returns None if a counter does not exist or has started from zero again.
+    /// Returns None if a counter does not exist or has started from zero again, or if no time has passed.
     pub fn between(&self, before: &Reading, after: &Reading, object: &str) -> Option<Value> {
-        let increase = |counter| {
-            let increase = after.counter(counter, object)? - before.counter(counter, object)?;
-            (increase >= 0.0).then_some(increase)
-        };
+        let increase = |counter| after.increase_since(before, counter, object);
         let ratio = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         let part = increase(self.counter)?;
         Some(self.quantity(match self.formula {

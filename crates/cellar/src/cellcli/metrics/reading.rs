@@ -48,6 +48,16 @@ pub struct CellDisk {
     pub path: String,
 }
 
+/// A counter is the difference of two counters of the cell, which do not decrease: small operations are all operations without
+/// the large ones.
+struct Terms {
+    counted: f64,
+    excluded: f64,
+}
+
+/// A counter of seconds or of bytes that seems to decrease by less has not decreased: the values are rounded.
+const ROUNDING_MAX: f64 = 1e-6;
+
 /// Figures of /proc; None where a file could not be read.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Machine {
@@ -80,25 +90,50 @@ impl Reading {
         self.time_ms().saturating_sub(earlier.time_ms()) as f64 / 1000.0
     }
 
+    fn start_time(&self) -> Option<f64> {
+        self.metrics().samples("cellar_start_time_seconds").next().and_then(|sample| sample["value"].as_f64())
+    }
+
     /// Returns a counter of the disk with a path; the path has no meaning for other counters. None if the cell or the machine
     /// does not have the counter.
     pub fn counter(&self, counter: Counter, disk: &str) -> Option<f64> {
-        let of_size = |all: Option<f64>, large_family: &str, operation: &str, is_large: bool| {
+        self.terms(counter, disk).map(|Terms { counted, excluded }| (counted - excluded).max(0.0))
+    }
+
+    /// Returns by how much a counter has increased since an earlier reading. None if a reading does not have the counter, if the
+    /// counter has started from zero, or if no time has passed.
+    pub fn increase_since(&self, earlier: &Self, counter: Counter, disk: &str) -> Option<f64> {
+        if self.start_time() != earlier.start_time() || self.time_ms() <= earlier.time_ms() {
+            return None;
+        }
+        let (now, before) = (self.terms(counter, disk)?, earlier.terms(counter, disk)?);
+        let increase = |now: f64, before: f64| (now - before > -ROUNDING_MAX).then_some((now - before).max(0.0));
+        let counted = increase(now.counted, before.counted)?;
+        let excluded = increase(now.excluded, before.excluded)?;
+        // The cell reads the two counters one after the other: a large operation between the reads increases one of them only.
+        Some((counted - excluded).max(0.0))
+    }
+
+    fn terms(&self, counter: Counter, disk: &str) -> Option<Terms> {
+        let of_size = |all_family: &str, field: &str, large_family: &str, operation: &str, is_large: bool| {
             let large = self.of_disk(large_family, disk, operation, "value")?;
-            if is_large { Some(large) } else { Some(all? - large) }
+            match is_large {
+                true => Some(Terms { counted: large, excluded: 0.0 }),
+                false => Some(Terms { counted: self.of_disk(all_family, disk, operation, field)?, excluded: large }),
+            }
         };
-        match counter {
+        let counted = match counter {
             Counter::DiskBytes { operation, is_large } => {
-                let all = self.of_disk("cellar_disk_bytes_total", disk, operation, "value");
-                of_size(all, "cellar_disk_large_bytes_total", operation, is_large)
+                let (all, large) = ("cellar_disk_bytes_total", "cellar_disk_large_bytes_total");
+                return of_size(all, "value", large, operation, is_large);
             }
             Counter::DiskRequests { operation, is_large } => {
-                let all = self.of_disk("cellar_disk_operations_total", disk, operation, "value");
-                of_size(all, "cellar_disk_large_operations_total", operation, is_large)
+                let (all, large) = ("cellar_disk_operations_total", "cellar_disk_large_operations_total");
+                return of_size(all, "value", large, operation, is_large);
             }
             Counter::DiskSeconds { operation, is_large } => {
-                let all = self.of_disk("cellar_disk_operation_seconds", disk, operation, "sum");
-                of_size(all, "cellar_disk_large_seconds_total", operation, is_large)
+                let (all, large) = ("cellar_disk_operation_seconds", "cellar_disk_large_seconds_total");
+                return of_size(all, "sum", large, operation, is_large);
             }
             Counter::DiskErrors => {
                 let of_this =
@@ -118,7 +153,8 @@ impl Reading {
             Counter::MachineCpuTotal => self.machine.cpu_seconds.map(|(_, all)| all),
             Counter::MachineMemoryPercent => self.machine.memory_percent,
             Counter::MachineRunQueue => self.machine.run_queue,
-        }
+        };
+        counted.map(|counted| Terms { counted, excluded: 0.0 })
     }
 
     /// Returns a field of the sample of a family for a disk and an operation.

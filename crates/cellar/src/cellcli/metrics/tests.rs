@@ -64,6 +64,38 @@ fn rates_are_pending_after_one_reading_and_missing_after_a_restart() {
 }
 
 #[test]
+fn small_operations_do_not_decrease() {
+    let small = |before: (f64, f64), after: (f64, f64)| {
+        let before = reading(10_000, 10, 10, before.0, (5, 5, before.1), 0);
+        let after = reading(11_000, 12, 10, after.0, (7, 6, after.1), 0);
+        let seen = texts(observe_between(&before, &after));
+        let of = |name| seen.get(&(name, "CD_01_c1".to_owned())).cloned();
+        assert_eq!(of("CD_IO_BY_R_SM_SEC").as_deref(), Some("0.000 MB/sec"), "a large read was counted as large only");
+        assert_eq!(of("CD_IO_TM_R_SM_RQ"), of("CD_IO_RQ_R_SM_SEC").map(|_| "0.0 us/request".to_owned()));
+        of("CD_IO_TM_R_SM").unwrap()
+    };
+    assert_eq!(small((0.3, 0.1), (0.6, 0.4)), "200,000 us", "0.6 - 0.4 is less than 0.3 - 0.1");
+    assert_eq!(small((0.3, 0.3), (0.3, 0.3 + 1e-12)), "0 us");
+}
+
+#[test]
+fn rates_are_missing_if_the_cell_started_or_no_time_passed() {
+    let rate = |before: &Reading, after: &Reading| {
+        let seen = texts(observe_between(before, after));
+        seen.contains_key(&("CD_IO_RQ_R_LG_SEC", "CD_01_c1".to_owned()))
+    };
+    let of = |time_ms, started: f64| {
+        let mut reading = reading(time_ms, 9, 9, 9.0, (9, 9, 9.0), 9);
+        let family = json!({ "name": "cellar_start_time_seconds", "samples": [{ "labels": {}, "value": started }] });
+        reading.document["metrics"].as_array_mut().unwrap().push(family);
+        reading
+    };
+    assert!(rate(&of(10_000, 5.0), &of(11_000, 5.0)));
+    assert!(!rate(&of(10_000, 5.0), &of(11_000, 10.5)));
+    assert!(!rate(&of(10_000, 5.0), &of(10_000, 5.0)));
+}
+
+#[test]
 fn the_reference_lists_exactly_the_metrics() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cellcli.md");
     let page = std::fs::read_to_string(page).unwrap();
