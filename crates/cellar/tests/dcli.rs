@@ -20,7 +20,7 @@ if [ "$cell" = down ]; then
     exit 255
 fi
 cd "$CELLS/$cell" || exit 255
-CELL=$cell REMOTE_USER=$user exec sh -c "$*"
+CELL=$cell REMOTE_USER=$user exec sh -c -- "$*"
 "#;
 const SCP: &str = r#"#!/bin/sh
 while [ "$1" != -- ]; do shift; done
@@ -84,6 +84,9 @@ fn a_command_runs_on_all_cells() {
     cells.check(&["-c", "cell1,cell2", "--serial", "echo hello $CELL"], 0, out);
     cells.check(&["-g", &group, "-c", "cell1", "--batchsize", "2", "echo x"], 0, "cell1: x\ncell2: x\ncell3: x\n");
     cells.check(&["-c", "cell1", "-l", "root", "-s", "-o Port=22", "echo $REMOTE_USER -e"], 0, "cell1: root -e\n");
+    cells.check(&[&format!("-g{group}"), "-lroot", "echo $REMOTE_USER", "-e"], 0, "cell2: root -e\ncell3: root -e\n");
+    cells.check(&["-ccell1", "--serial", "echo", "-x", "--vmstat"], 0, "cell1: -x --vmstat\n");
+    cells.check(&["-c", "cell1", "--", "-k", "2>&1 | grep -c -- -k"], 0, "cell1: 1\n");
     cells.check(&["-t", "-g", &group], 0, "Target cells: ['cell2', 'cell3']\n");
     cells.check(&["-t", "-c", "cell1", "echo x"], 0, "Target cells: ['cell1']\ncell1: x\n");
     let command = "echo 1; echo 2 >&2; echo 3";
@@ -109,9 +112,12 @@ fn failures_are_shown_and_set_the_exit_code() {
     for (arguments, expected) in [
         (&["echo x"][..], "there are no cells; name them with -c or -g"),
         (&["-c", "cell1"], "there is no command"),
-        (&["-c", "-oProxyCommand=x", "echo x"], "is not the name of a cell"),
+        (&["-c", "cell1,-oProxyCommand=x", "echo x"], "is not the name of a cell"),
         (&["-g", "/missing", "echo x"], "could not read /missing"),
         (&["-c", "cell1", "-r", "[", "echo x"], "no closing bracket"),
+        (&["-c", "cell1", "-k"], "unexpected argument '-k'"),
+        (&["-c", "cell1", "--vmstat", "3"], "unexpected argument '--vmstat'"),
+        (&["-k", "-c", "cell1", "echo x"], "unexpected argument '-k'"),
         (&["-c", "cell1", "--ssh", "/missing/ssh", "echo x"], "could not run /missing/ssh"),
     ] {
         let output = cells.dcli(arguments);

@@ -74,8 +74,8 @@ pub struct DcliArguments {
     /// The program to use as scp
     #[arg(long, value_name = "PROGRAM", default_value = "scp")]
     scp: PathBuf,
-    /// The command
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    /// The command, after -- if it starts with a hyphen
+    #[arg(trailing_var_arg = true)]
     command: Vec<String>,
 }
 
