@@ -105,6 +105,7 @@ fn failures_are_shown_and_set_the_exit_code() {
         1,
         "OK: ['cell1']\ncell2: no\n",
     );
+    cells.check(&["-c", "cell1,cell2", "[ $CELL = cell1 ]"], 1, "cell2: exit code 1\n");
     let command = "echo CD_00 normal; echo CD_01 offline";
     let expected = ".*normal: ['cell1', 'cell2']\ncell1: CD_01 offline\ncell2: CD_01 offline\n";
     cells.check(&["-r", ".*normal", "-c", "cell1,cell2", command], 0, expected);
@@ -124,6 +125,18 @@ fn failures_are_shown_and_set_the_exit_code() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(errors(&output).contains(expected), "{arguments:?}: {}", errors(&output));
     }
+}
+
+#[test]
+fn a_program_that_does_not_start_for_one_cell_is_a_failure_of_that_cell() {
+    let cells = Cells::new();
+    // The first cell removes the program, in a place of its own.
+    let ssh = cells.path("own-ssh");
+    fs::copy(cells.path("ssh"), &ssh).unwrap();
+    let ssh = ssh.display().to_string();
+    let remove = format!("echo x; rm -f {ssh}");
+    let out = format!("cell1: x\ncell2: could not run {ssh}: No such file or directory (os error 2)\n");
+    cells.check(&["--ssh", &ssh, "--serial", "-c", "cell1,cell2", &remove], 1, &out);
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod report;
 
 use crate::CONFIG_EXIT;
 use regex_lite::Regex;
-use remote::{Remote, quoted};
+use remote::{NotStarted, Remote, quoted};
 use report::{Outcome, python_list, report};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -127,26 +127,28 @@ fn run_on_cells(arguments: &DcliArguments) -> Result<bool, String> {
         user: arguments.user.as_deref(),
         hides_errors: arguments.hidestderr,
     };
-    let work = |cell: &str| -> std::io::Result<Outcome> {
+    let work = |cell: &str| -> Result<Outcome, NotStarted> {
         let files: Vec<&Path> = arguments.files.iter().chain(&arguments.script).map(PathBuf::as_path).collect();
         let copied = match files[..] {
             [] => None,
             _ => Some(remote.copy(cell, &files, &arguments.destination)?),
         };
         match (copied, &command) {
-            (Some(copied), _) if !copied.succeeded => Ok(copied),
+            (Some(copied), _) if !copied.succeeded() => Ok(copied),
             (_, Some(command)) => remote.run(cell, command),
             (copied, None) => Ok(copied.unwrap_or_default()),
         }
     };
     let batch = if arguments.serial { 1 } else { usize::from(arguments.batchsize) };
-    let outcomes = in_parallel(&cells, batch, work).map_err(|error| {
-        let (ssh, scp) = (arguments.ssh.display(), arguments.scp.display());
-        format!("could not run {ssh} or {scp}: {error}")
-    })?;
+    let results = in_parallel(&cells, batch, work);
+    if let Some(Err(error)) = results.first().filter(|_| results.iter().all(Result::is_err)) {
+        return Err(error.to_string());
+    }
+    let failed = |error: NotStarted| Outcome { failure: Some(error.to_string()), output: String::new() };
+    let outcomes: Vec<Outcome> = results.into_iter().map(|result| result.unwrap_or_else(failed)).collect();
     let removed = arguments.removed.as_ref().map(|pattern| (pattern.text.as_str(), &pattern.regex));
     print!("{}", report(&cells, &outcomes, arguments.abbreviates, removed));
-    Ok(outcomes.iter().all(|outcome| outcome.succeeded))
+    Ok(outcomes.iter().all(Outcome::succeeded))
 }
 
 /// Returns what the cells run.
@@ -200,28 +202,24 @@ fn distinct(cells: Vec<String>) -> Result<Vec<String>, String> {
     }
 }
 
-/// Works on all cells, on at most `batch` of them at a time, and returns the outcomes in the order of the cells.
-fn in_parallel(
-    cells: &[String],
-    batch: usize,
-    work: impl Fn(&str) -> std::io::Result<Outcome> + Sync,
-) -> std::io::Result<Vec<Outcome>> {
+/// Works on all cells, on at most `batch` of them at a time, and returns the results in the order of the cells.
+fn in_parallel<T: Send>(cells: &[String], batch: usize, work: impl Fn(&str) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
-    let outcomes: Mutex<Vec<Option<std::io::Result<Outcome>>>> = Mutex::new(cells.iter().map(|_| None).collect());
+    let results: Mutex<Vec<Option<T>>> = Mutex::new(cells.iter().map(|_| None).collect());
     std::thread::scope(|scope| {
         for _ in 0..batch.min(cells.len()) {
             scope.spawn(|| {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(cell) = cells.get(at) else { return };
-                    let outcome = work(cell);
-                    outcomes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)[at] = Some(outcome);
+                    let result = work(cell);
+                    results.lock().unwrap_or_else(std::sync::PoisonError::into_inner)[at] = Some(result);
                 }
             });
         }
     });
-    let outcomes = outcomes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    outcomes.into_iter().flatten().collect()
+    let results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    results.into_iter().flatten().collect()
 }
 
 #[cfg(test)]
@@ -238,13 +236,10 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_are_in_the_order_of_the_cells() {
+    fn results_are_in_the_order_of_the_cells() {
         let cells: Vec<String> = (0..20).map(|number| number.to_string()).collect();
         for batch in [1, 3, 64] {
-            let work = |cell: &str| Ok(Outcome { succeeded: true, output: cell.to_owned() });
-            let outcomes = in_parallel(&cells, batch, work).unwrap();
-            let outputs: Vec<String> = outcomes.into_iter().map(|outcome| outcome.output).collect();
-            assert_eq!(outputs, cells);
+            assert_eq!(in_parallel(&cells, batch, str::to_owned), cells);
         }
     }
 

@@ -1,9 +1,11 @@
 //! Runs commands on a cell with ssh, and copies files to it with scp.
 
 use super::report::Outcome;
-use std::io::Read;
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, PipeReader, Read};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 pub struct Remote<'a> {
     pub ssh: &'a Path,
@@ -13,12 +15,25 @@ pub struct Remote<'a> {
     pub hides_errors: bool,
 }
 
+/// A program that was not started.
+#[derive(Debug)]
+pub struct NotStarted {
+    program: OsString,
+    error: io::Error,
+}
+
+impl fmt::Display for NotStarted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "could not run {}: {}", self.program.display(), self.error)
+    }
+}
+
 /// Bytes of a cell's output that are kept.
 const OUTPUT_MAX: u64 = 64 << 20;
 
 impl Remote<'_> {
     /// Runs a command with the shell of the cell.
-    pub fn run(&self, cell: &str, command: &str) -> std::io::Result<Outcome> {
+    pub fn run(&self, cell: &str, command: &str) -> Result<Outcome, NotStarted> {
         let mut ssh = self.program(self.ssh);
         if let Some(user) = self.user {
             ssh.args(["-l", user]);
@@ -27,7 +42,7 @@ impl Remote<'_> {
         self.outcome(ssh)
     }
 
-    pub fn copy(&self, cell: &str, files: &[&Path], destination: &str) -> std::io::Result<Outcome> {
+    pub fn copy(&self, cell: &str, files: &[&Path], destination: &str) -> Result<Outcome, NotStarted> {
         let host = if cell.contains(':') { format!("[{cell}]") } else { cell.to_owned() };
         let user = self.user.map_or_else(String::new, |user| format!("{user}@"));
         let mut scp = self.program(self.scp);
@@ -43,18 +58,36 @@ impl Remote<'_> {
     }
 
     /// Waits for a program. Its standard output and standard error are one stream, in the order in which they were written.
-    fn outcome(&self, mut program: Command) -> std::io::Result<Outcome> {
-        let (reader, writer) = std::io::pipe()?;
-        let errors = if self.hides_errors { Stdio::null() } else { writer.try_clone()?.into() };
-        let mut child = program.stdin(Stdio::null()).stdout(writer).stderr(errors).spawn()?;
-        // The command holds the ends of the pipe that the child has, without which the output would not end.
-        drop(program);
+    fn outcome(&self, program: Command) -> Result<Outcome, NotStarted> {
+        let name = program.get_program().to_owned();
+        let (mut child, reader) = self.start(program).map_err(|error| NotStarted { program: name, error })?;
         let mut output = Vec::new();
-        (&reader).take(OUTPUT_MAX).read_to_end(&mut output)?;
-        std::io::copy(&mut &reader, &mut std::io::sink())?;
-        let status = child.wait()?;
-        Ok(Outcome { succeeded: status.success(), output: String::from_utf8_lossy(&output).into_owned() })
+        let read = read_output(&reader, &mut output);
+        // A program whose output cannot be read must not wait for it to be read.
+        drop(reader);
+        let failure = match (child.wait(), read) {
+            (Ok(status), Ok(())) => (!status.success()).then(|| reason(status)),
+            (Err(error), _) | (_, Err(error)) => Some(error.to_string()),
+        };
+        Ok(Outcome { failure, output: String::from_utf8_lossy(&output).into_owned() })
     }
+
+    fn start(&self, mut program: Command) -> io::Result<(Child, PipeReader)> {
+        let (reader, writer) = io::pipe()?;
+        let errors = if self.hides_errors { Stdio::null() } else { writer.try_clone()?.into() };
+        // The command holds the ends of the pipe that the child has, without which the output would not end. It is dropped here.
+        let child = program.stdin(Stdio::null()).stdout(writer).stderr(errors).spawn()?;
+        Ok((child, reader))
+    }
+}
+
+fn read_output(mut reader: &PipeReader, output: &mut Vec<u8>) -> io::Result<()> {
+    reader.take(OUTPUT_MAX).read_to_end(output)?;
+    io::copy(&mut reader, &mut io::sink()).map(|_| ())
+}
+
+fn reason(status: ExitStatus) -> String {
+    status.code().map_or_else(|| status.to_string(), |code| format!("exit code {code}"))
 }
 
 /// Quotes a word for a shell.

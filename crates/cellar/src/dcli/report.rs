@@ -5,18 +5,26 @@ use regex_lite::Regex;
 /// What a command did on one cell.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    pub succeeded: bool,
+    /// Why the command did not succeed.
+    pub failure: Option<String>,
     pub output: String,
 }
 
-/// Returns the output of all cells: each line after the name of its cell, without blanks around it.
+impl Outcome {
+    pub fn succeeded(&self) -> bool {
+        self.failure.is_none()
+    }
+}
+
+/// Returns the output of all cells: each line after the name of its cell, without blanks around it. A cell that failed and
+/// printed nothing has a line that says why.
 pub fn report(cells: &[String], outcomes: &[Outcome], abbreviates: bool, removed: Option<(&str, &Regex)>) -> String {
     let mut text = String::new();
     let with = |condition: &dyn Fn(&Outcome) -> bool| -> Vec<String> {
         let found = cells.iter().zip(outcomes).filter(|(_, outcome)| condition(outcome));
         found.map(|(cell, _)| cell.clone()).collect()
     };
-    let succeeded = with(&|outcome| outcome.succeeded);
+    let succeeded = with(&Outcome::succeeded);
     if abbreviates && !succeeded.is_empty() {
         text += &format!("OK: {}\n", python_list(&succeeded));
     }
@@ -27,8 +35,10 @@ pub fn report(cells: &[String], outcomes: &[Outcome], abbreviates: bool, removed
             text += &format!("{pattern}: {}\n", python_list(&matching));
         }
     }
-    for (cell, outcome) in cells.iter().zip(outcomes).filter(|(_, outcome)| !(abbreviates && outcome.succeeded)) {
-        for line in outcome.output.lines().map(str::trim).filter(|line| !is_removed(line)) {
+    for (cell, outcome) in cells.iter().zip(outcomes).filter(|(_, outcome)| !(abbreviates && outcome.succeeded())) {
+        let printed = outcome.output.lines().map(str::trim).filter(|line| !is_removed(line));
+        let failure = outcome.failure.as_deref().filter(|_| outcome.output.trim().is_empty());
+        for line in printed.chain(failure) {
             text += format!("{cell}: {line}").trim_end();
             text.push('\n');
         }
@@ -48,10 +58,13 @@ mod tests {
 
     fn reported(abbreviates: bool, removed: Option<&str>) -> String {
         let cells = ["abcd2x3", "stsd2s2"].map(str::to_owned);
-        let outcome = |succeeded, output: &str| Outcome { succeeded, output: output.to_owned() };
+        let outcome = |failure: Option<&str>, output: &str| Outcome {
+            failure: failure.map(str::to_owned),
+            output: output.to_owned(),
+        };
         let outcomes = [
-            outcome(true, "\t CD_00\t normal\n\t CD_06\t importRequired\n"),
-            outcome(false, "\nCELL-90003: no\n\t CD_00\t normal\n"),
+            outcome(None, "\t CD_00\t normal\n\t CD_06\t importRequired\n"),
+            outcome(Some("exit code 1"), "\nCELL-90003: no\n\t CD_00\t normal\n"),
         ];
         let regex = removed.map(|removed| Regex::new(&format!("^(?:{removed})")).unwrap());
         report(&cells, &outcomes, abbreviates, removed.zip(regex.as_ref()))
