@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 const SSH: &str = r#"#!/bin/sh
 while :; do
     case $1 in
-    -o) shift 2 ;;
+    -o) options="$options $2"; shift 2 ;;
     -l) user=$2; shift 2 ;;
     *) break ;;
     esac
@@ -20,7 +20,7 @@ if [ "$cell" = down ]; then
     exit 255
 fi
 cd "$CELLS/$cell" || exit 255
-CELL=$cell REMOTE_USER=$user exec sh -c -- "$*"
+CELL=$cell REMOTE_USER=$user OPTIONS=$options exec sh -c -- "$*"
 "#;
 const SCP: &str = r#"#!/bin/sh
 while [ "$1" != -- ]; do shift; done
@@ -87,6 +87,9 @@ fn a_command_runs_on_all_cells() {
     cells.check(&[&format!("-g{group}"), "-lroot", "echo $REMOTE_USER", "-e"], 0, "cell2: root -e\ncell3: root -e\n");
     cells.check(&["-ccell1", "--serial", "echo", "-x", "--vmstat"], 0, "cell1: -x --vmstat\n");
     cells.check(&["-c", "cell1", "--", "-k", "2>&1 | grep -c -- -k"], 0, "cell1: 1\n");
+    let options = "BatchMode=yes ConnectTimeout=3 ConnectTimeout=10 ServerAliveInterval=15 ControlMaster=no";
+    let expected = format!("cell1: {options}\n");
+    cells.check(&["-c", "cell1", "-s", "-o ConnectTimeout=3", "echo $OPTIONS"], 0, &expected);
     cells.check(&["-t", "-g", &group], 0, "Target cells: ['cell2', 'cell3']\n");
     cells.check(&["-t", "-c", "cell1", "echo x"], 0, "Target cells: ['cell1']\ncell1: x\n");
     let command = "echo 1; echo 2 >&2; echo 3";

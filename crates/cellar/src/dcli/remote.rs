@@ -28,6 +28,10 @@ impl fmt::Display for NotStarted {
     }
 }
 
+/// A cell that does not answer does not delay the others for long. A shared connection that ssh started in the background
+/// would keep the output open.
+const DEFAULT_OPTIONS: [&str; 3] = ["ConnectTimeout=10", "ServerAliveInterval=15", "ControlMaster=no"];
+
 /// Bytes of a cell's output that are kept.
 const OUTPUT_MAX: u64 = 64 << 20;
 
@@ -54,6 +58,8 @@ impl Remote<'_> {
         let mut command = Command::new(program);
         // Several programs cannot ask for passwords at the same terminal.
         command.args(["-o", "BatchMode=yes"]).args(&self.options);
+        // ssh uses the first value of an option, so that the options of the user take precedence.
+        command.args(DEFAULT_OPTIONS.iter().flat_map(|option| ["-o", option]));
         command
     }
 
