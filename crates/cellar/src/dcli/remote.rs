@@ -50,6 +50,9 @@ impl Remote<'_> {
         let host = if cell.contains(':') { format!("[{cell}]") } else { cell.to_owned() };
         let user = self.user.map_or_else(String::new, |user| format!("{user}@"));
         let mut scp = self.program(self.scp);
+        // scp takes a relative path with a colon for one on another machine.
+        let files =
+            files.iter().map(|file| if file.is_relative() { Path::new(".").join(file) } else { file.to_path_buf() });
         scp.args(["-q", "-p", "-r", "--"]).args(files).arg(format!("{user}{host}:{destination}"));
         self.outcome(scp)
     }
@@ -68,7 +71,7 @@ impl Remote<'_> {
         let name = program.get_program().to_owned();
         let (mut child, reader) = self.start(program).map_err(|error| NotStarted { program: name, error })?;
         let mut output = Vec::new();
-        let read = read_output(&reader, &mut output);
+        let read = read_output(&reader, OUTPUT_MAX, &mut output);
         // A program whose output cannot be read must not wait for it to be read.
         drop(reader);
         let failure = match (child.wait(), read) {
@@ -87,9 +90,14 @@ impl Remote<'_> {
     }
 }
 
-fn read_output(mut reader: &PipeReader, output: &mut Vec<u8>) -> io::Result<()> {
-    reader.take(OUTPUT_MAX).read_to_end(output)?;
-    io::copy(&mut reader, &mut io::sink()).map(|_| ())
+/// Reads to the end, and keeps `max` bytes and a line that says so if there are more.
+fn read_output(mut reader: impl Read, max: u64, output: &mut Vec<u8>) -> io::Result<()> {
+    reader.by_ref().take(max).read_to_end(output)?;
+    let more = io::copy(&mut reader, &mut io::sink())?;
+    if more > 0 {
+        output.extend_from_slice(format!("\ndcli: {more} more bytes of output are not shown\n").as_bytes());
+    }
+    Ok(())
 }
 
 fn reason(status: ExitStatus) -> String {
@@ -102,5 +110,21 @@ pub fn quoted(word: &str) -> String {
     match word.chars().all(is_plain) {
         true => word.to_owned(),
         false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_that_is_cut_off_says_so() {
+        let read = |max| {
+            let mut output = Vec::new();
+            read_output(&b"one\ntwo"[..], max, &mut output).unwrap();
+            String::from_utf8(output).unwrap()
+        };
+        assert_eq!(read(7), "one\ntwo");
+        assert_eq!(read(5), "one\nt\ndcli: 2 more bytes of output are not shown\n");
     }
 }
