@@ -25,6 +25,10 @@ CELL=$cell REMOTE_USER=$user OPTIONS=$options exec sh -c -- "$*"
 const SCP: &str = r#"#!/bin/sh
 while [ "$1" != -- ]; do shift; done
 shift
+# As scp, takes an argument with a colon before the first slash for one on another machine.
+case $1 in
+[!/]*:*) case ${1%%:*} in */*) ;; *) exit 1 ;; esac ;;
+esac
 for last; do :; done
 host=${last%%:*}
 while [ $# -gt 1 ]; do
@@ -58,7 +62,7 @@ impl Cells {
         if !arguments.contains(&"--ssh") {
             command.arg("--ssh").arg(self.path("ssh"));
         }
-        command.args(arguments).env("CELLS", self.0.path()).output().unwrap()
+        command.args(arguments).env("CELLS", self.0.path()).current_dir(self.0.path()).output().unwrap()
     }
 
     /// Checks output and exit code.
@@ -148,6 +152,7 @@ fn files_are_copied_and_scripts_run() {
     fs::write(cells.path("notes.txt"), "text").unwrap();
     fs::write(cells.path("run me.sh"), "#!/bin/sh\necho $CELL $1 $(cat notes.txt)\n").unwrap();
     fs::write(cells.path("a.scl"), "list cell").unwrap();
+    fs::write(cells.path("a:b"), "colon").unwrap();
     let at = |name: &str| cells.path(name).display().to_string();
 
     cells.check(&["-c", "cell1,cell2", "-f", &at("notes.txt")], 0, "");
@@ -158,6 +163,11 @@ fn files_are_copied_and_scripts_run() {
         "cell1: cell1 go text\ncell2: cell2 go text\n",
     );
     cells.check(&["-c", "cell1", "-f", &at("notes.txt"), "-d", "other", "cat other"], 0, "cell1: text\n");
+    fs::create_dir(cells.path("cell1/folder")).unwrap();
+    cells.check(&["-c", "cell1", "-x", &at("run me.sh"), "-d", "folder", "go"], 0, "cell1: cell1 go text\n");
+    assert!(cells.path("cell1/folder/run me.sh").exists());
+    cells.check(&["-c", "cell1", "-x", &at("run me.sh"), "-d", "./run", "go"], 0, "cell1: cell1 go text\n");
+    cells.check(&["-c", "cell1", "-f", "a:b", "cat a:b"], 0, "cell1: colon\n");
     // The command for a script of CellCLI, which needs no cell to be seen.
     let bin = cells.path("cell3/bin");
     fs::create_dir(&bin).unwrap();
@@ -168,12 +178,27 @@ fn files_are_copied_and_scripts_run() {
     command.arg("dcli").arg("--ssh").arg(cells.path("ssh")).arg("--scp").arg(cells.path("scp"));
     let output =
         command.args(["-c", "cell3", "-x", &at("a.scl")]).env("CELLS", cells.0.path()).env("PATH", path).output();
-    assert_eq!(String::from_utf8_lossy(&output.unwrap().stdout), "cell3: cellcli -e @./a.scl\n");
+    assert_eq!(String::from_utf8_lossy(&output.unwrap().stdout), "cell3: cellcli -e @'./a.scl'\n");
     assert!(cells.path("cell3/a.scl").exists());
+
+    let arguments = cells.dcli(&["-c", "cell3", "-x", &at("a.scl"), "go"]);
+    assert_eq!(arguments.status.code(), Some(2));
+    assert!(errors(&arguments).contains("takes no arguments, but go follows"), "{}", errors(&arguments));
 
     let missing = cells.dcli(&["-c", "cell1", "-f", "/missing/file", "echo not run"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(!String::from_utf8_lossy(&missing.stdout).contains("not run"));
+}
+
+#[test]
+fn a_reader_of_the_output_may_end_early() {
+    let cells = Cells::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+    command.arg("dcli").arg("--ssh").arg(cells.path("ssh")).args(["-t", "-c", "cell1", "echo x"]);
+    let output = command.env("CELLS", cells.0.path()).stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), errors(&output).as_str()), (Some(0), ""));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::CONFIG_EXIT;
 use regex_lite::Regex;
 use remote::{NotStarted, Remote, quoted};
 use report::{Outcome, python_list, report};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -44,7 +45,7 @@ pub struct DcliArguments {
     /// Copy a file or folder to the cells before the command runs; may be repeated
     #[arg(short = 'f', value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Where -f and -x copy to on the cells: a file, or a folder if it ends with a slash; the home folder by default
+    /// Where -f and -x copy to on the cells: a file or a folder, which exists or ends with a slash; the home folder by default
     #[arg(short = 'd', value_name = "DESTINATION", default_value = "", hide_default_value = true)]
     destination: String,
     /// Copy a script to the cells and run it, with the words after the options as its arguments; CellCLI runs files named *.scl
@@ -110,7 +111,7 @@ fn run_on_cells(arguments: &DcliArguments) -> Result<bool, String> {
     }
     let cells = distinct(cells)?;
     if arguments.lists_cells {
-        println!("Target cells: {}", python_list(&cells));
+        print(&format!("Target cells: {}\n", python_list(&cells)))?;
     }
     let command = command(arguments)?;
     let copies = !arguments.files.is_empty() || arguments.script.is_some();
@@ -147,8 +148,17 @@ fn run_on_cells(arguments: &DcliArguments) -> Result<bool, String> {
     let failed = |error: NotStarted| Outcome { failure: Some(error.to_string()), output: String::new() };
     let outcomes: Vec<Outcome> = results.into_iter().map(|result| result.unwrap_or_else(failed)).collect();
     let removed = arguments.removed.as_ref().map(|pattern| (pattern.text.as_str(), &pattern.regex));
-    print!("{}", report(&cells, &outcomes, arguments.abbreviates, removed));
+    print(&report(&cells, &outcomes, arguments.abbreviates, removed))?;
     Ok(outcomes.iter().all(Outcome::succeeded))
+}
+
+/// Writes to standard output. A reader that wants no more, such as head, is no error.
+fn print(text: &str) -> Result<(), String> {
+    let written = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(format!("could not write the output: {error}")),
+        _ => Ok(()),
+    }
 }
 
 /// Returns what the cells run.
@@ -160,17 +170,25 @@ fn command(arguments: &DcliArguments) -> Result<Option<String>, String> {
     };
     let name = script.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| format!("-x {} is not a file", script.display()))?;
-    let path = match arguments.destination.as_str() {
-        "" => name.to_owned(),
-        folder if folder.ends_with('/') => format!("{folder}{name}"),
-        file => file.to_owned(),
+    let is_cellcli = name.ends_with(".scl");
+    if is_cellcli && !words.is_empty() {
+        return Err(format!("a script of CellCLI takes no arguments, but {words} follows"));
+    }
+    let (path, may_be_folder) = match arguments.destination.as_str() {
+        "" => (name.to_owned(), false),
+        folder if folder.ends_with('/') => (format!("{folder}{name}"), false),
+        destination => (destination.to_owned(), true),
     };
     let path = if path.contains('/') { path } else { format!("./{path}") };
-    let path = quoted(&path);
-    Ok(Some(match name.ends_with(".scl") {
-        true => format!("cellar cellcli -e @{path}"),
-        false => format!("chmod u+x {path} && {path} {words}").trim_end().to_owned(),
-    }))
+    let mut command = format!("p={}; ", quoted(&path));
+    if may_be_folder {
+        command += &format!("[ -d \"$p\" ] && p=$p/{}; ", quoted(name));
+    }
+    command += &match is_cellcli {
+        true => "cellar cellcli -e \"@'$p'\"".to_owned(),
+        false => format!("chmod u+x \"$p\" && \"$p\" {words}"),
+    };
+    Ok(Some(command.trim_end().to_owned()))
 }
 
 /// Removes typographic quotation marks around a whole command: a shell does not remove them.
