@@ -5,7 +5,9 @@ use super::parser::{CLAUSES, VERBS, resolve};
 
 /// Returns where the word before the cursor starts, and the words that it may become.
 pub fn complete(before: &str) -> (usize, Vec<String>) {
-    let start = before.rfind(|c: char| c.is_whitespace() || "=<>!,(;".contains(c)).map_or(0, |at| at + 1);
+    let separates = |c: char| c.is_whitespace() || "=<>!,(;".contains(c);
+    let separator = before.char_indices().rfind(|(_, c)| separates(*c));
+    let start = separator.map_or(0, |(at, c)| at + c.len_utf8());
     let command = before[..start].rsplit(';').next().unwrap_or_default();
     let words: Vec<&str> = command.split_whitespace().collect();
     let word = &before[start..];
@@ -81,5 +83,6 @@ mod tests {
         check("help list metricc", 10, &["metriccurrent"]);
         check("list flashcache d", 16, &[]);
         check("start ", 6, &[]);
+        check("list\u{a0}gr", 6, &["griddisk"]);
     }
 }
