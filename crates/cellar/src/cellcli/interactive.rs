@@ -66,7 +66,7 @@ pub fn run(session: &mut Session) -> Result<(), String> {
     if let Some(path) = &history
         && let Err(error) = editor.append_history(path)
     {
-        return Err(format!("could not write {}: {error}", path.display()));
+        eprintln!("warning: could not write {}: {error}", path.display());
     }
     Ok(())
 }
