@@ -208,6 +208,14 @@ fn commands_come_from_options_files_and_standard_input() {
 
     let socket = cell.path("cell.sock").display().to_string();
     assert_eq!(text(&run(&["--cell", &socket, "-e", "list cell"])), "\t c1\t online\n");
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = cell.command().args(["-e", "list cell; list celldisk"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(errors(&output), "could not write to standard output: No space left on device (os error 28)\n");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = cell.command().args(["-e", "list cell"]).stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), errors(&output).as_str()), (Some(1), ""));
     let missing = run(&["--cell", "missing.toml", "-e", "list cell"]);
     assert_eq!(missing.status.code(), Some(2), "{}", errors(&missing));
     let mut daemon_stopped = cell;

@@ -47,7 +47,10 @@ impl Session {
     pub fn run(&mut self, command: &str) -> Flow {
         let result = parser::parse(command).and_then(|statement| self.execute(statement));
         match result {
-            Ok((text, flow)) => self.print(&text).map_or(Flow::Break(()), |()| flow),
+            Ok((text, flow)) => {
+                self.print(&text)?;
+                flow
+            }
             Err(error) => {
                 self.fail(&error.to_string());
                 Flow::Continue(())
@@ -61,11 +64,18 @@ impl Session {
         self.write_to_spool(&format!("{message}\n"));
     }
 
-    /// Fails if standard output was closed.
-    fn print(&mut self, text: &str) -> io::Result<()> {
-        io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush())?;
+    /// Ends the session if standard output cannot be written to.
+    fn print(&mut self, text: &str) -> Flow {
+        if let Err(error) = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+            self.has_failed = true;
+            // The reader of a pipe may have seen enough.
+            if error.kind() != io::ErrorKind::BrokenPipe {
+                self.fail(&format!("could not write to standard output: {error}"));
+            }
+            return Flow::Break(());
+        }
         self.write_to_spool(text);
-        Ok(())
+        Flow::Continue(())
     }
 
     fn write_to_spool(&mut self, text: &str) {
@@ -82,7 +92,7 @@ impl Session {
             Statement::List(list) => self.list(&list)?,
             Statement::Describe(name) => self.describe(objects::get(name)?),
             Statement::Help(topic) => help::help(&topic)?,
-            Statement::Alter(alter) => self.alter(&alter)?,
+            Statement::Alter(alter) => return Ok((String::new(), self.alter(&alter)?)),
             Statement::Unsupported { verb, object_type } => return Err(unsupported(verb, object_type)),
             Statement::Start(path) => return Ok((String::new(), self.start(&path)?)),
             Statement::Spool(spool) => self.set_spool(spool)?,
@@ -141,7 +151,7 @@ impl Session {
     }
 
     /// Changes the objects one after the other. After an error, the remaining ones stay as they are.
-    fn alter(&mut self, alter: &Alter) -> Result<String, Error> {
+    fn alter(&mut self, alter: &Alter) -> Result<Flow, Error> {
         let object_type = objects::get(alter.object_type)?;
         if self.is_read_only {
             return Err(Error::read_only("ALTER"));
@@ -161,11 +171,11 @@ impl Session {
             let line = format!("{} {} {done}", object_type.title(), object[0].text());
             let line = if self.prints_json { format!("{:#}\n", json!({ "message": line })) } else { line + "\n" };
             // Printed at once: the next object may fail.
-            if self.print(&line).is_err() {
-                break;
+            if self.print(&line).is_break() {
+                return Ok(Flow::Break(()));
             }
         }
-        Ok(String::new())
+        Ok(Flow::Continue(()))
     }
 
     fn start(&mut self, path: &Path) -> Result<Flow, Error> {
@@ -176,8 +186,8 @@ impl Session {
         let text = std::fs::read_to_string(path).map_err(|error| Error::file("read", path, &error))?;
         self.start_depth += 1;
         let flow = script::commands(&text).iter().try_for_each(|command| {
-            if self.echoes && self.print(&format!("> {command}\n")).is_err() {
-                return Flow::Break(());
+            if self.echoes {
+                self.print(&format!("> {command}\n"))?;
             }
             self.run(command)
         });
