@@ -93,14 +93,36 @@ impl clap::Args for Commands {
     }
 }
 
-/// Joins the words of a command. A word that the shell took from between quotation marks gets them again.
-fn join<'w>(words: impl Iterator<Item = &'w str> + Clone) -> String {
-    let is_one = words.clone().count() == 1;
-    let quote = |word: &'w str| match word.contains(char::is_whitespace) && !word.contains(['"', '\'']) && !is_one {
-        true => format!("\"{word}\""),
-        false => word.to_owned(),
-    };
-    words.map(quote).collect::<Vec<_>>().join(" ")
+/// Joins the words of a command. A word that the shell took from between quotation marks gets them again: a word with blanks,
+/// and a value of a condition with signs, which would end the value. The first word is a verb, or begins a whole command.
+fn join<'w>(words: impl Iterator<Item = &'w str>) -> String {
+    let mut text = String::new();
+    let (mut is_in_condition, mut is_value) = (false, false);
+    for word in words {
+        let has_marks = word.contains(['"', '\'']);
+        let needs_marks = match is_in_condition && is_value {
+            true => !has_own_marks(word) && (word.is_empty() || word.contains(char::is_whitespace) || has_signs(word)),
+            false => !has_marks && word.contains(char::is_whitespace),
+        };
+        let mark = ['"', '\''].into_iter().find(|mark| needs_marks && !word.contains(*mark));
+        match mark {
+            _ if text.is_empty() => text += word,
+            Some(mark) => text += &format!(" {mark}{word}{mark}"),
+            None => text += &format!(" {word}"),
+        }
+        is_in_condition |= word.eq_ignore_ascii_case("WHERE");
+        is_value = word.eq_ignore_ascii_case("LIKE") || word.ends_with(['=', '<', '>']);
+    }
+    text
+}
+
+fn has_own_marks(word: &str) -> bool {
+    word.chars().next().is_some_and(|first| lexer::closing_quotes(first).is_some())
+}
+
+/// Returns whether a value has signs that belong to it: a parenthesis or a comma at its end may end a condition.
+fn has_signs(value: &str) -> bool {
+    value.trim_end_matches([')', ',']).contains(['(', ')', ',', '=', '<', '>', '!'])
 }
 
 pub fn run(arguments: &CellcliArguments) -> ExitCode {
@@ -177,6 +199,19 @@ mod tests {
         assert_eq!(join(&["list cell; list celldisk"]), "list cell; list celldisk");
         assert_eq!(join(&["list", "celldisk", "where", "name", "=", "a b"]), "list celldisk where name = \"a b\"");
         assert_eq!(join(&["x", "like", "'.* c'"]), "x like '.* c'");
+        for (condition, expected) in [
+            (&["name", "LIKE", "CD_(00|01).*"][..], "name LIKE \"CD_(00|01).*\""),
+            (&["name", "!=", "a,b", "and", "(y=1)"], "name != \"a,b\" and (y=1)"),
+            (&["(name", "=", "a)", "or", "name=", "b c"], "(name = a) or name= \"b c\""),
+            (&["name", "=", "it's all"], "name = \"it's all\""),
+            (&["name", "=", "a \"b\""], "name = 'a \"b\"'"),
+            (&["name='a b'", "or", "name", "=", ""], "name='a b' or name = \"\""),
+        ] {
+            let words: Vec<&str> = ["list", "celldisk", "where"].into_iter().chain(condition.iter().copied()).collect();
+            assert_eq!(join(&words), format!("list celldisk where {expected}"));
+        }
+        assert_eq!(join(&["alter", "x", "y", "=", "((a=b,", "c=d))"]), "alter x y = ((a=b, c=d))");
+        assert_eq!(join(&["list cell where a = 1", "detail"]), "list cell where a = 1 detail");
     }
 
     #[test]
