@@ -121,6 +121,7 @@ fn objects_of_a_running_cell_are_listed_and_altered() {
         cell.text("list celldisk where deviceName like .*/disk1 and size > 1M and not status = offline"),
         "\t CD_00_c1\t normal\n"
     );
+    assert_eq!(cell.text("list celldisk where name like CD_(00|07).*"), "\t CD_00_c1\t normal\n");
     assert_eq!(cell.text("list diskgroup attributes name, status, type"), "\t DG_c1\t MOUNTED\t NORMAL\n");
     assert_eq!(cell.text("describe celldisk").lines().next(), Some("\t name"));
     assert!(cell.text("help alter").contains("ALTER GRIDDISK {ALL | name [, name]...} INACTIVE"));
@@ -163,6 +164,7 @@ fn objects_of_a_running_cell_are_listed_and_altered() {
         ("list celldisk order by colour", "CELL-90001: \"colour\" is not an attribute of CELLDISK"),
         ("list celldisk where name like CD_[", "CELL-90007: \"CD_[\" is not a regular expression"),
         ("alter griddisk all offline", "CELL-90004: ALTER GRIDDISK does not know \"offline\": the operations are"),
+        ("alter griddisk all != inactive", "CELL-90004: ALTER GRIDDISK does not know \"!= inactive\""),
         ("alter griddisk all name = x", "CELL-90004: ALTER GRIDDISK cannot assign name: the operations are"),
         ("alter cell name = x", "CELL-90004: ALTER CELL cannot assign name: ALTER does not change CELL"),
         ("alter diskgroup all scrub rate = fast", "CELL-90007: RATE fast: write MiB per second"),

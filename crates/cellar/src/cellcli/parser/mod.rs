@@ -226,7 +226,8 @@ impl<'t> Parser<'t> {
         let operation = match is_assignment {
             true => Operation::Assign(self.list(Self::assignment)?),
             false => {
-                let words = self.rest().iter().filter(|token| !matches!(token, Token::Sign(_)));
+                // RATE = 20 is RATE 20. Other signs are no part of an operation.
+                let words = self.rest().iter().filter(|token| **token != Token::Sign("="));
                 Operation::Words(words.map(|token| token.text().to_owned()).collect())
             }
         };

@@ -134,6 +134,7 @@ fn alter_has_targets_and_an_operation() {
     assert!(found.filter.is_some());
     let found = alter("alter diskgroup all scrub rate = 20");
     assert_eq!(found.operation, words(&["scrub", "rate", "20"]));
+    assert_eq!(alter("alter griddisk all != inactive").operation, words(&["!=", "inactive"]));
     let found = alter("alter cell name = x, comment = 'a b'");
     let values = [("name", "x"), ("comment", "a b")].map(|(name, value)| (name.to_owned(), value.to_owned()));
     assert_eq!((found.targets, found.operation), (Targets::None, Operation::Assign(values.to_vec())));
