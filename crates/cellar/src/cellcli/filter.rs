@@ -11,7 +11,13 @@ const PATTERN_SIZE_MAX: usize = 1 << 20;
 
 /// Compiles the regular expression of LIKE. It describes the whole value, and is case-sensitive.
 pub fn pattern(text: &str) -> Result<Regex, Error> {
-    let compiled = regex_lite::RegexBuilder::new(&format!("^(?:{text})$")).size_limit(PATTERN_SIZE_MAX).build();
+    let compile = |text: &str| regex_lite::RegexBuilder::new(text).size_limit(PATTERN_SIZE_MAX).build();
+    // On its own first: parentheses that only match those added below are an error.
+    let compiled = compile(text).and_then(|_| {
+        // A comment, which flag x allows, ends with its line. If # begins a comment, the parenthesis after it is missing.
+        let line_end = if compile(&format!("(?:{text}#)")).is_err() { "\n" } else { "" };
+        compile(&format!("^(?:{text}{line_end})$"))
+    });
     compiled.map_err(|error| Error::invalid_value(format!("\"{text}\" is not a regular expression: {error}")))
 }
 
@@ -80,4 +86,26 @@ pub fn sort(objects: &mut [Object], order: &[Order], object_type: &dyn ObjectTyp
         compared.into_iter().find(|ordering| ordering.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_describe_the_whole_value() {
+        for (text, value, expected) in [
+            ("a|b", "b", true),
+            ("a|b", "bc", false),
+            ("(?x) a b # comment", "ab", true),
+            ("(?x) a b # comment", "abc", false),
+            ("(?x:a b)", "ab", true),
+            ("a#", "a#", true),
+            ("a", "a\n", false),
+        ] {
+            assert_eq!(pattern(text).unwrap().is_match(value), expected, "{text} {value}");
+        }
+        let error = pattern("a)|(?:b").unwrap_err().to_string();
+        assert!(error.contains("\"a)|(?:b\" is not a regular expression"), "{error}");
+    }
 }
