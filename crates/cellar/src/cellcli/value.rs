@@ -109,6 +109,8 @@ impl Value {
             _ => None,
         };
         let ordering = match (as_number(), as_time()) {
+            // The size that is printed may be rounded.
+            (Some(_), _) if self.text().eq_ignore_ascii_case(text) => Ordering::Equal,
             (Some((left, right)), _) => left.total_cmp(&right),
             (_, Some((left, right))) => left.cmp(&right),
             _ => self.plain().to_ascii_lowercase().cmp(&text.to_ascii_lowercase()),
@@ -148,15 +150,16 @@ fn number(text: &str) -> Option<f64> {
         "T" | "TB" => 40,
         _ => return None,
     };
-    let number: f64 = digits.replace(',', "").parse().ok()?;
+    let number: f64 = digits.parse().ok()?;
     Some(number * f64::from(shift).exp2())
 }
 
-/// Formats bytes in the largest unit of which they are at least one, with as many digits as needed up to six.
+/// Formats bytes in the largest unit of which they are at least one, with as many digits as needed up to ten, which tell all
+/// multiples of 512 bytes apart.
 fn size(bytes: u64) -> String {
     let units = ["", "K", "M", "G", "T"];
     let unit = (0..units.len()).rev().find(|unit| bytes >> (10 * unit) > 0).unwrap_or(0);
-    let number = format!("{:.6}", bytes as f64 / (1_u64 << (10 * unit)) as f64);
+    let number = format!("{:.10}", bytes as f64 / (1_u64 << (10 * unit)) as f64);
     format!("{}{}", number.trim_end_matches('0').trim_end_matches('.'), units[unit])
 }
 
@@ -191,9 +194,14 @@ mod tests {
     #[test]
     fn sizes_and_metrics_are_printed_as_cellcli_prints_them() {
         let gib = 1_u64 << 30;
-        for (bytes, expected) in
-            [(0, "0"), (512, "512"), (1536, "1.5K"), (gib, "1G"), (gib * 557 + gib / 128 * 110, "557.859375G")]
-        {
+        for (bytes, expected) in [
+            (0, "0"),
+            (512, "512"),
+            (1536, "1.5K"),
+            (gib, "1G"),
+            (gib * 557 + gib / 128 * 110, "557.859375G"),
+            (gib + 512, "1.0000004768G"),
+        ] {
             assert_eq!(size(bytes), expected);
         }
         for (number, unit, expected) in [
@@ -213,10 +221,11 @@ mod tests {
         let size = Value::Size(100 << 20);
         assert!(size.compare(Operator::Equal, &bare("100M")) && size.compare(Operator::Less, &bare("1g")));
         assert!(size.compare(Operator::Greater, &bare("99.5MB")) && !size.compare(Operator::Equal, &bare("large")));
+        let printed = Value::Size((1 << 41) + 512).text();
+        assert_eq!(printed, "2.0000000005T");
+        assert!(Value::Size((1 << 41) + 512).compare(Operator::Equal, &bare(&printed)));
         let metric = Value::Quantity { number: 12.0, unit: "MB" };
-        assert!(
-            metric.compare(Operator::GreaterOrEqual, &bare("12")) && metric.compare(Operator::Less, &bare("1,000"))
-        );
+        assert!(metric.compare(Operator::GreaterOrEqual, &bare("12")) && metric.compare(Operator::Less, &bare("1000")));
         let time = Value::of_seconds(1_000_000_000);
         assert!(time.compare(Operator::Greater, &bare("2001-09-09T03:46:39+02:00")));
         assert!(time.compare(Operator::Equal, &Operand::Quoted("2001-09-08T19:46:40-06:00".into())));
