@@ -235,10 +235,15 @@ add_row(CellarLookupState *state, TupleTableSlot *slot)
 static void
 collect_outer_keys(CellarLookupState *table)
 {
+	TupleTableSlot *slot;
+
 	if (list_length(table->css.custom_ps) < 2 || table->has_outer_keys)
 		return;
-	while (!TupIsNull(ExecProcNode(lsecond(table->css.custom_ps))))
+	do
+	{
 		CHECK_FOR_INTERRUPTS();
+		slot = ExecProcNode(lsecond(table->css.custom_ps));
+	} while (!TupIsNull(slot));
 	table->has_outer_keys = true;
 }
 
