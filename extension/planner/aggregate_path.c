@@ -148,6 +148,8 @@ cellar_offer_aggregate_paths(PlannerInfo *root, const CellarAggregateSpec *aggre
 {
 	CellarAggregateSpec single = *aggregation;
 	Path	   *path = create_aggregate_path(root, aggregation);
+	Path	   *repeated;
+	int			workers;
 
 	if (cellar_index_only_scan_is_cheaper(aggregation->scan.rel, path->total_cost,
 										  cellar_aggregated_row_cost(aggregation)))
@@ -161,8 +163,21 @@ cellar_offer_aggregate_paths(PlannerInfo *root, const CellarAggregateSpec *aggre
 		upper_rel->pathlist = NIL;
 	if (root->query_level == 1 || !upper_rel->consider_parallel || path->parallel_safe)
 		return list_make1(path);
+
+	/*
+	 * Each worker executes the path of a subquery: the cell does the work, and has
+	 * the groups, once for each.  Workers run at the same time, so half of the
+	 * work counts.
+	 */
+	workers = Min(max_parallel_workers_per_gather, max_parallel_workers);
+	single.scan.threads = Max(workers, 1);
+	if (!cellar_groups_fit(&single))
+		return list_make1(path);
 	single.scan.threads = 1;
-	return list_make2(path, create_aggregate_path(root, &single));
+	repeated = create_aggregate_path(root, &single);
+	repeated->startup_cost *= (1 + workers) / 2.0;
+	repeated->total_cost *= (1 + workers) / 2.0;
+	return list_make2(path, repeated);
 }
 
 /* Adds paths that finalize the partial states of a path. */
