@@ -137,7 +137,7 @@ fn failures_are_shown_and_set_the_exit_code() {
 #[test]
 fn a_program_that_does_not_start_for_one_cell_is_a_failure_of_that_cell() {
     let cells = Cells::new();
-    // The first cell removes the program, in a place of its own.
+    // The first cell removes its copy of the program.
     let ssh = cells.path("own-ssh");
     fs::copy(cells.path("ssh"), &ssh).unwrap();
     let ssh = ssh.display().to_string();
