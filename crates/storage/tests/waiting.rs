@@ -41,8 +41,8 @@ fn log_bytes(volume: &Volume, ino: Ino) -> u64 {
 
 /// Writes pages of a unit in turn until the redo log is longer than `bytes`, or so long that a write would wait.
 fn fill_log(volume: &Volume, ino: Ino, bytes: u64) {
-    let mut number = 0;
-    while number < 4 * LOG_BYTES_MAX / PAGE as u64 {
+    let (started, mut number) = (Instant::now(), 0);
+    while number < 4 * LOG_BYTES_MAX / PAGE as u64 && started.elapsed() < SOON {
         let page = number % (MIB / PAGE as u64);
         let written = volume.try_write(ino, page * PAGE as u64, &[number as u8; PAGE]).unwrap();
         if written.is_none() && log_bytes(volume, ino) > LOG_BYTES_MAX
