@@ -38,8 +38,8 @@
 #define OFFSET_VALID_US 1000000
 
 static CellarCommandTimes times;	/* not yet in the totals */
-static uint64 last_flush_ns = 0;	/* by the clock of instr_time, which
-									 * nobody sets */
+static uint64 last_flush_ns = 0;	/* by the monotonic clock of
+									 * instr_time */
 static TimestampTz last_analyzed = 0;	/* start of the last command whose
 										 * parse analysis was timed */
 static int64 clock_offset_us = 0;	/* GetCurrentTimestamp() less the time of

@@ -52,8 +52,8 @@ typedef struct RecentEntry
 } RecentEntry;
 
 uint64		cellar_statements_version = 0;
-static uint64 last_flush_ns = 0;	/* by the clock of instr_time, which
-									 * nobody sets */
+static uint64 last_flush_ns = 0;	/* by the monotonic clock of
+									 * instr_time */
 static CellarSharedTable shared = {
 	.name = "cellar statement table",
 	.key_bytes = sizeof(CellarStatementKey),

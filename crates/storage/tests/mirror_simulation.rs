@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use support::breakable_disk::{BreakableDisk, Breaker};
-use support::history::{File, change, check};
+use support::history::{File, change, check, seeds};
 use support::memory_disk::{Crash, MemoryDisks};
 use support::{Random, options};
 
@@ -185,18 +185,10 @@ impl History {
     }
 }
 
-fn seeds() -> Vec<u64> {
-    let number = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
-    match number("SEED") {
-        Some(seed) => vec![seed],
-        None => (0..if number("LONG") == Some(1) { SEEDS_LONG } else { SEEDS }).collect(),
-    }
-}
-
 #[test]
 fn acknowledged_content_survives_crashes_and_lost_disks() {
     let (mut opened, mut refused, mut resynced, mut failed) = (0, 0, 0, Vec::new());
-    for seed in seeds() {
+    for seed in seeds(SEEDS, SEEDS_LONG) {
         let history = std::panic::catch_unwind(|| {
             let mut history = History::new(seed);
             (0..ROUNDS).for_each(|round| history.round(round));

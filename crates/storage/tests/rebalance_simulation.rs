@@ -9,7 +9,7 @@ use cellar_storage::{ErrorKind, Result, Superblock, Volume, VolumeOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use support::history::{File, change, check};
+use support::history::{File, change, check, seeds};
 use support::memory_disk::{Crash, MemoryDisks};
 use support::{Random, options};
 
@@ -166,18 +166,10 @@ impl History {
     }
 }
 
-fn seeds() -> Vec<u64> {
-    let number = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
-    match number("SEED") {
-        Some(seed) => vec![seed],
-        None => (0..if number("LONG") == Some(1) { SEEDS_LONG } else { SEEDS }).collect(),
-    }
-}
-
 #[test]
 fn acknowledged_content_survives_crashes_while_disks_change() {
     let (mut sum, mut failed) = (Counts::default(), Vec::new());
-    for seed in seeds() {
+    for seed in seeds(SEEDS, SEEDS_LONG) {
         let history = std::panic::catch_unwind(|| {
             let mut history = History::new(seed);
             (0..ROUNDS).for_each(|round| history.round(round));

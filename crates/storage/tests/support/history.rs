@@ -147,3 +147,13 @@ pub fn check(volume: &Volume, files: &mut BTreeMap<String, File>) {
         }
     });
 }
+
+/// Returns the seeds of the histories to run: that of the environment variable SEED, or `count` seeds, or `long` of them with
+/// LONG=1.
+pub fn seeds(count: u64, long: u64) -> Vec<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    match number("SEED") {
+        Some(seed) => vec![seed],
+        None => (0..if number("LONG") == Some(1) { long } else { count }).collect(),
+    }
+}
