@@ -16,7 +16,10 @@
  *
  * pg_stat_database.active_time contains no parallel workers.  A parallel worker
  * runs only while its leader executes a statement, so the elapsed time of a
- * worker is the time since the worker's start.
+ * worker is the time since the worker's start.  PostgreSQL records the start by the
+ * system's clock, which can be set meanwhile; the kernel records the start by a clock
+ * that no one sets, in ticks of usually 10 ms.  The former is believed as far as the
+ * latter agrees.
  *
  *-------------------------------------------------------------------------
  */
@@ -42,6 +45,10 @@
 #include "cellar/statistics.h"
 
 PG_FUNCTION_INFO_V1(cellar_get_cpu);
+
+#ifndef CLOCK_BOOTTIME
+#define CLOCK_BOOTTIME	CLOCK_MONOTONIC
+#endif
 
 /* Combinations of database, type and application. */
 #define TOTALS		288
@@ -122,6 +129,41 @@ monotonic_us(void)
 	return (int64) now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
 }
 
+/*
+ * Returns how long ago a process was started, in microseconds.  "estimate" is that
+ * time by the system's clock.
+ */
+static int64
+process_age_us(int pid, int64 estimate)
+{
+	char		path[64];
+	char		line[1024];
+	char	   *field;
+	ssize_t		length;
+	int			fd;
+	struct timespec now;
+	int64		tick_us = USECS_PER_SEC / sysconf(_SC_CLK_TCK);
+	int64		oldest_us;
+	uint64		started_ticks;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return Max(estimate, 0);
+	length = read(fd, line, sizeof(line) - 1);
+	close(fd);
+	line[Max(length, 0)] = '\0';
+
+	/* The name of the process, in parentheses, can contain spaces.  Fields 3 to 21 are skipped. */
+	field = strrchr(line, ')');
+	for (int i = 3; field != NULL && i <= 22; i++)
+		field = strchr(field + 1, ' ');
+	if (field == NULL || sscanf(field, UINT64_FORMAT, &started_ticks) != 1 || clock_gettime(CLOCK_BOOTTIME, &now) != 0)
+		return Max(estimate, 0);
+	oldest_us = (int64) now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000 - (int64) started_ticks * tick_us;
+	return Max(Min(estimate, oldest_us), Max(oldest_us - tick_us, 0));
+}
+
 /* Returns the entry of the totals for a combination. The caller holds the lock. */
 static CpuTotal *
 find_total(Oid database, const char *type, const char *application)
@@ -162,10 +204,14 @@ cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char 
 	CpuReading *reading = &times->readings[slot];
 	CellarCpuTime now;
 	int64		now_us = monotonic_us();
+	int64		age_us = 0;
+	bool		is_worker = strcmp(type, CELLAR_PARALLEL_WORKER) == 0;
 	bool		consumed = false;
 
 	if (!read_times(pid, &now))
 		return false;
+	if (is_worker && reading->pid != pid)
+		age_us = process_age_us(pid, at - started);
 	LWLockAcquire(times_lock, LW_EXCLUSIVE);
 
 	/*
@@ -179,11 +225,11 @@ cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char 
 		{
 			0, 0
 		};
-		reading->at_us = now_us - Max(at - started, 0);
+		reading->at_us = now_us - age_us;
 	}
 	if (now_us > reading->at_us)
 	{
-		if (strcmp(type, CELLAR_PARALLEL_WORKER) == 0)
+		if (is_worker)
 			find_total(database, type, application)->elapsed_us += (uint64) (now_us - reading->at_us);
 		reading->at_us = now_us;
 	}

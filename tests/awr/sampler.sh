@@ -73,6 +73,31 @@ check_equal "the elapsed time of parallel workers does not contain the step" \
     "$(q "SELECT sum(elapsed_us) BETWEEN 100000 AND 600000000 $worked")" t
 q "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leader'" >/dev/null
 exec 3>&-
+wait_for "NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'leader')"
+
+# Workers whose times are first read when they exit: the clock is set forward, then back, after their start.
+q "ALTER SYSTEM SET cellar.awr_sample_period = 0"
+q "SELECT pg_reload_conf()" >/dev/null
+first=$(ticks)
+until sleep 0.5 && [ "$(ticks)" = "$first" ]; do first=$(ticks); done
+for offset in 21600 3600; do
+    session "leader$offset"
+    exec 3>"$WORK/leader$offset"
+    echo "SET max_parallel_workers_per_gather = 2; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
+        SELECT sum(length(md5(repeat(b, 2000)))) FROM wide;" >&3
+    wait_for "$workers"
+    counted=$(q "SELECT coalesce(sum(elapsed_us), 0) $worked")
+    sleep 0.3
+    set_clock $offset
+    q "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leader$offset'" >/dev/null
+    wait_for "NOT ($(printf '%s' "$workers" | sed 's/count/SELECT count/'))"
+    check_equal "the elapsed time of workers that start before a step of the clock to $offset s does not contain the step" \
+        "$(q "SELECT sum(elapsed_us) - $counted BETWEEN 300000 AND 600000000 $worked")" t
+    exec 3>&-
+done
+q "ALTER SYSTEM RESET cellar.awr_sample_period"
+q "SELECT pg_reload_conf()" >/dev/null
+wait_for "ticks > $first FROM awr.get_sampler_state()"
 
 # ---- a cell that does not answer ----
 
