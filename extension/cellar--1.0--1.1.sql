@@ -238,7 +238,8 @@ COMMENT ON TABLE awr.kcache_stat IS 'pg_stat_kcache per interval: what the kerne
 CREATE TABLE awr.plan_stat (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
   database oid NOT NULL, role oid NOT NULL, query_id bigint NOT NULL, plan_id bigint NOT NULL,
-  calls awr.counter, elapsed_us awr.counter, cpu_us awr.counter, plans awr.counter, plan_us awr.counter, rows awr.counter,
+  calls awr.counter, elapsed_us awr.counter, cpu_us awr.counter, plans awr.counter, plan_us awr.counter,
+  parses awr.counter, parse_us awr.counter, rows awr.counter,
   shared_blks_hit awr.counter, shared_blks_read awr.counter, shared_blks_dirtied awr.counter, shared_blks_written awr.counter,
   temp_blks_read awr.counter, temp_blks_written awr.counter, blk_read_us awr.counter, blk_write_us awr.counter,
   wal_records awr.counter, wal_fpi awr.counter, wal_bytes awr.counter,
@@ -1310,7 +1311,7 @@ COMMENT ON FUNCTION awr.assign_samples(integer, bigint) IS 'for internal use by 
 
 CREATE FUNCTION awr.get_statements(
   OUT database oid, OUT role oid, OUT query_id bigint, OUT plan_id bigint, OUT calls bigint, OUT elapsed_us bigint, OUT cpu_us bigint,
-  OUT plans bigint, OUT plan_us bigint, OUT rows bigint, OUT shared_blks_hit bigint, OUT shared_blks_read bigint,
+  OUT plans bigint, OUT plan_us bigint, OUT parses bigint, OUT parse_us bigint, OUT rows bigint, OUT shared_blks_hit bigint, OUT shared_blks_read bigint,
   OUT shared_blks_dirtied bigint, OUT shared_blks_written bigint, OUT temp_blks_read bigint, OUT temp_blks_written bigint,
   OUT blk_read_us bigint, OUT blk_write_us bigint, OUT wal_records bigint, OUT wal_fpi bigint, OUT wal_bytes bigint,
   OUT eligible_bytes bigint, OUT saved_bytes bigint, OUT returned_bytes bigint, OUT max_us bigint, OUT generation bigint)
@@ -3038,7 +3039,8 @@ BEGIN
            'text', (SELECT t.query FROM awr.query_text t WHERE t.instance_id = instance AND t.query_id = sql_data.query_id)))
     INTO statements
     FROM (SELECT p.database AS dbid, max(p.rolname) AS "user", p.query_id, p.plan_id, sum(p.calls) AS calls, sum(p.elapsed_us) AS elapsed_us,
-                 sum(p.cpu_us) AS cpu_us, sum(p.plans) AS plans, sum(p.plan_us) AS plan_us, sum(p.rows) AS rows,
+                 sum(p.cpu_us) AS cpu_us, sum(p.plans) AS plans, sum(p.plan_us) AS plan_us, sum(p.parses) AS parses,
+                 sum(p.parse_us) AS parse_us, sum(p.rows) AS rows,
                  sum(p.shared_blks_hit) AS shared_blks_hit, sum(p.shared_blks_read) AS shared_blks_read,
                  sum(p.shared_blks_dirtied) AS shared_blks_dirtied, sum(p.shared_blks_written) AS shared_blks_written,
                  sum(p.temp_blks_read) AS temp_blks_read, sum(p.temp_blks_written) AS temp_blks_written,

@@ -5,9 +5,13 @@
  *
  * The parse time of a command is the time from the arrival of its message until
  * the end of the first parse analysis outside of functions: lexer, grammar and
- * analysis.  Of a string of several statements, the
- * parse time contains the grammar of all and the analysis of the first.  The plan
- * time of the statement begins where its parse time ends, with rewriting.
+ * analysis.  Of a string of several statements, the first contains the grammar of
+ * all.  The parse time of each further statement is its analysis, from the end of
+ * the statement before it; it is not timed if a transaction ended in between.  The
+ * plan time of a statement begins where its parse time ends, with rewriting.
+ *
+ * The parse time of PREPARE belongs to the statement that it prepares, and that of
+ * EXECUTE to the statement that it executes; see parse_times.c.
  *
  * The commit time of a transaction begins after deferred triggers and ends when
  * other sessions see the changes.  The commit time includes the flush of the WAL
@@ -29,6 +33,7 @@
 
 #include "cellar/awr.h"
 #include "cellar/compat.h"
+#include "cellar/parse_times.h"
 #include "cellar/statement_clock.h"
 
 /* Parse times up to this need one reading of the clock. */
@@ -95,27 +100,44 @@ timestamp_of(instr_time time, TimestampTz started)
 	return now;
 }
 
+static bool
+is_utility(const Query *query, NodeTag tag)
+{
+	return query->commandType == CMD_UTILITY && nodeTag(query->utilityStmt) == tag;
+}
+
 static void
 time_parse(ParseState *pstate, Query *query, CELLAR_JUMBLE_STATE * jumble)
 {
 	TimestampTz started = GetCurrentStatementStartTimestamp();
+	instr_time	previous_end;
+	instr_time	time;
+	uint64		elapsed_ns;
 
 	if (previous_analyze_hook != NULL)
 		previous_analyze_hook(pstate, query, jumble);
 	cellar_count_cpu_at_exit();
-	if (is_timed_process() && !cellar_in_statement() && started != last_analyzed)
+	/* The statement of PREPARE is analyzed next, and the parse time ends there. */
+	if (!is_timed_process() || cellar_in_statement() || is_utility(query, T_PrepareStmt))
+		return;
+	if (started != last_analyzed)
 	{
-		instr_time	time;
-		TimestampTz now;
-
 		INSTR_TIME_SET_CURRENT(time);
-		cellar_end_phase(CELLAR_PHASE_PARSING, time);
-		now = timestamp_of(time, started);
+		elapsed_ns = (uint64) Max(timestamp_of(time, started) - started, 0) * 1000;
 		last_analyzed = started;
-		times.parses++;
-		times.parse_us += Max(now - started, 0);
-		flush_if_due(time);
 	}
+	else if (cellar_last_phase_end(&previous_end))
+	{
+		INSTR_TIME_SET_CURRENT(time);
+		elapsed_ns = cellar_nanoseconds_between(previous_end, time);
+	}
+	else
+		return;
+	cellar_end_phase(CELLAR_PHASE_PARSING, time);
+	cellar_add_parse(is_utility(query, T_ExecuteStmt) ? CELLAR_NEXT_STATEMENT : (int64) query->queryId, elapsed_ns);
+	times.parses++;
+	times.parse_us += (elapsed_ns + 500) / 1000;
+	flush_if_due(time);
 }
 
 static void
@@ -132,7 +154,10 @@ time_commit(XactEvent event, void *arg)
 				INSTR_TIME_SET_CURRENT(commit_started);
 			break;
 		case XACT_EVENT_COMMIT:
-			if (INSTR_TIME_IS_ZERO(commit_started))
+		case XACT_EVENT_PREPARE:
+		case XACT_EVENT_ABORT:
+			cellar_forget_phase();
+			if (event != XACT_EVENT_COMMIT || INSTR_TIME_IS_ZERO(commit_started))
 				break;
 			INSTR_TIME_SET_CURRENT(now);
 			elapsed = now;

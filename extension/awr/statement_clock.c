@@ -61,6 +61,17 @@ cellar_begin_phase(CellarPhase previous)
 	return phase_end.time;
 }
 
+/*
+ * Fills in when the last phase of a statement of this message ended.  Returns false
+ * if anything can have happened since.
+ */
+bool
+cellar_last_phase_end(instr_time *time)
+{
+	*time = phase_end.time;
+	return phase_end.phase != CELLAR_PHASE_OTHER && phase_end.message == GetCurrentStatementStartTimestamp();
+}
+
 uint64
 cellar_nanoseconds_between(instr_time from, instr_time to)
 {

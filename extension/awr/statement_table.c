@@ -186,6 +186,7 @@ cellar_flush_statements(void)
 		add_microseconds(&local->counters[CELLAR_STATEMENT_ELAPSED_US], &local->elapsed_ns);
 		add_microseconds(&local->counters[CELLAR_STATEMENT_CPU_US], &local->cpu_ns);
 		add_microseconds(&local->counters[CELLAR_STATEMENT_PLAN_US], &local->plan_ns);
+		add_microseconds(&local->counters[CELLAR_STATEMENT_PARSE_US], &local->parse_ns);
 		if (hash_get_num_entries(shared.entries) >= cellar_awr_max_statements &&
 			hash_search(shared.entries, &local->key, HASH_FIND, NULL) == NULL)
 			evict();

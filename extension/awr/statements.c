@@ -29,6 +29,7 @@
 
 #include "cellar/awr.h"
 #include "cellar/compat.h"
+#include "cellar/parse_times.h"
 #include "cellar/statement_clock.h"
 #include "cellar/statement_part.h"
 #include "cellar/statement_table.h"
@@ -176,6 +177,7 @@ time_planning(Query *parse, const char *query_string, int cursor_options, ParamL
 		entry->counters[CELLAR_STATEMENT_PLANS]++;
 		entry->plan_ns += cellar_nanoseconds_between(began, now);
 		entry->changed = true;
+		cellar_take_parses(entry);
 		last_entry = entry;
 		last_table_version = cellar_statements_version;
 		cellar_end_phase(CELLAR_PHASE_PLANNING, now);
@@ -211,6 +213,7 @@ identify_query(TrackedQuery *entry, QueryDesc *query)
 	}
 	else
 		entry->key = statement_key((int64) query->plannedstmt->queryId, cellar_plan_id(query->plannedstmt));
+	cellar_take_parses(tracked_entry(entry));
 	entry->reads_cpu = cellar_must_read_cpu(tracked_entry(entry));
 }
 
@@ -377,6 +380,9 @@ end_query(QueryDesc *query)
 	{
 		forget_query(entry);
 		cellar_count_execution(tracked_entry(entry), entry->elapsed_ns, entry->reads_cpu, entry->cpu_ns, entry->ended);
+		/* What RETURNING returns is sent to the client later. */
+		if (!query->plannedstmt->hasReturning)
+			cellar_end_phase(CELLAR_PHASE_EXECUTING, entry->ended);
 	}
 	if (previous_end != NULL)
 		previous_end(query);
@@ -421,6 +427,7 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	bool		wrapper = is_wrapper(statement->utilityStmt);
 	bool		track = is_tracking(statement->queryId) && !wrapper;
 	bool		may_contain_password = track && contains_password(statement->utilityStmt);
+	bool		returns_rows = track && UtilityReturnsTuples(statement->utilityStmt);
 	CellarStatementKey key = {0};
 	CellarPart	part;
 
@@ -429,7 +436,7 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 		key = statement_key((int64) statement->queryId, 0);
 		cellar_begin_part(&part, CELLAR_PHASE_PARSING, cellar_must_read_cpu(cellar_find_statement(&key)));
 	}
-	else if (nesting_level == 0)
+	else if (nesting_level == 0 && !wrapper)
 		cellar_forget_phase();
 	if (!wrapper)
 		nesting_level++;
@@ -444,6 +451,8 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	{
 		if (!wrapper)
 			nesting_level--;
+		else if (nesting_level == 0)
+			cellar_forget_next_parse();
 	}
 	PG_END_TRY();
 	if (track)
@@ -456,7 +465,11 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 		if (!entry->has_text && !may_contain_password && !cellar_is_known_statement(&entry->key))
 			cellar_add_text(entry->key.query_id, 0, query_string, location, length, "");
 		entry->has_text = true;
+		cellar_take_parses(entry);
 		cellar_count_execution(entry, part.elapsed_ns, part.reads_cpu, part.cpu_ns, part.ended);
+		/* Rows are sent to the client later. */
+		if (!returns_rows)
+			cellar_end_phase(CELLAR_PHASE_EXECUTING, part.ended);
 	}
 }
 

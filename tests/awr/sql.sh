@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SQL reports and the plans of session samples, on a cluster without a cell: a statement whose index is created and dropped
 # has two plans with the executions, rows and blocks that pg_stat_statements counted; samples of a prepared statement, a
-# function, parallel workers and utility statements contain the plan of the top-level statement, or none; reports in all forms;
-# wrong arguments are refused.
+# function, parallel workers and utility statements contain the plan of the top-level statement, or none; each statement has its
+# parse time; reports in all forms; wrong arguments are refused.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
@@ -114,6 +114,53 @@ check_equal "an index that is created again with its name does not change the pl
 # One session executes both: the name of an index that this session has used changes.
 run again "SELECT b FROM again WHERE a = 3" "ALTER INDEX again_a RENAME TO again_b" "SELECT b FROM again WHERE a = 4"
 check_equal "an index of another name is another plan" "$(plans)" "2|4"
+
+# ---- parse time ----
+
+q "CREATE DATABASE parsing"
+q "ALTER DATABASE parsing SET plan_cache_mode = force_generic_plan"
+parsing_begin=$(q "SELECT awr.create_snapshot()")
+list=$(seq -s, 1 5000)
+# parse COMMAND...: each command is one message.
+parse() { PGAPPNAME=parsing sql sql parsing "${@/#/-c}" >/dev/null && executed parsing; }
+parse_twice="SELECT 1 AS twice WHERE 1 IN ($list)"
+parse "$parse_twice" "$parse_twice" "SELECT 2 AS first; SELECT 3 AS second WHERE 3 IN ($list); SET work_mem = '1MB'; SELECT 4 AS fourth" \
+    "PREPARE p AS SELECT 5 AS prepared WHERE 5 IN ($list)" "EXECUTE p" "EXECUTE p" \
+    "DO 'BEGIN EXECUTE ''SELECT 6 AS nested''; END'" "EXPLAIN SELECT 7 AS explained" "EXECUTE p; SELECT 8 AS after_execute"
+for mode in extended prepared; do
+    echo "SELECT 9 AS $mode;" >"$WORK/$mode.sql"
+    (cd "$WORK" && PGAPPNAME=parsing as_pg "$PG_BIN/pgbench" -h "$WORK/run" -p "$(cluster_port sql)" -U postgres -n -M $mode -t 5 -f "$WORK/$mode.sql" parsing) >/dev/null 2>&1
+done
+executed parsing
+in_parsing="database = (SELECT oid FROM pg_database WHERE datname = 'parsing')"
+# parses TEXT: parses and executions of a statement, and whether its parses took time.
+parses() {
+    q "SELECT sum(s.parses), sum(s.calls), bool_and(s.parse_us > 0) FROM awr.get_statements() s
+       JOIN (SELECT DISTINCT query_id FROM awr.get_plans() WHERE query LIKE '%$1%' AND query NOT LIKE '%get_plans%') p USING (query_id) WHERE $in_parsing"
+}
+check_equal "each execution of a command is parsed" "$(parses "AS twice")" "2|2|t"
+check_equal "the first statement of a string is parsed" "$(parses "2 AS first")" "1|1|t"
+check_equal "the second statement of a string is parsed" "$(parses "3 AS second")" "1|1|t"
+check_equal "a statement after SET in a string is parsed" "$(parses "4 AS fourth")" "1|1|t"
+check_equal "PREPARE and each EXECUTE parse the prepared statement" "$(parses "5 AS prepared")" "4|3|t"
+check_equal "a statement of a function is not counted" "$(parses "6 AS nested''")" "1|1|t"
+check_equal "EXPLAIN is parsed" "$(parses "EXPLAIN SELECT 7")" "1|1|t"
+check_equal "a statement after EXECUTE in a string is parsed" "$(parses "8 AS after_execute")" "1|1|t"
+check_equal "with the extended protocol, each execution is parsed" "$(parses "9 AS extended")" "5|5|t"
+check_equal "a statement that the client prepares is parsed once" "$(parses "9 AS prepared")" "1|5|t"
+check_equal "the parses of statements add up to those of the sessions, and their times, too" \
+    "$(q "SELECT sum(parses), sum(parse_us) BETWEEN min(c.us) - 50 AND min(c.us) + 50 FROM awr.get_statements(),
+             LATERAL (SELECT sum(parse_us) AS us FROM awr.get_cpu() WHERE $in_parsing AND application IN ('parsing', 'pgbench')) c WHERE $in_parsing")" \
+    "$(q "SELECT sum(parses) FROM awr.get_cpu() WHERE $in_parsing AND application IN ('parsing', 'pgbench')")|t"
+check "the grammar of a long list takes longer than that of a short statement" \
+    test "$(q "SELECT max(parse_us) FILTER (WHERE query LIKE '%AS twice%') > 5 * max(parse_us) FILTER (WHERE query LIKE '%AS fourth%')
+               FROM awr.get_statements() JOIN awr.get_plans() USING (query_id, plan_id) WHERE $in_parsing")" = t
+parsing_end=$(q "SELECT awr.create_snapshot()")
+twice=$(q "SELECT awr.sql_id(query_id) FROM awr.get_plans() WHERE query LIKE '%AS twice%' LIMIT 1")
+check_matches "a report orders statements by parse and plan time" \
+    "$(q "SELECT awr.report($parsing_begin, $parsing_end)" | sed -n '/^SQL ordered by Parse Time/,/------------------------------------------------------$/p')" "0\.[0-9]+ .* $twice"
+check_equal "JSON contains parses" \
+    "$(q "SELECT sum((s -> 'parses')::int) FROM jsonb_array_elements(awr.report_data($parsing_begin, $parsing_end) -> 'statements') s WHERE s ->> 'query_id' = awr.query_id('$twice')::text")" 2
 
 # ---- plans of session samples ----
 

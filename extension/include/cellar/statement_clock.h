@@ -17,11 +17,13 @@ typedef enum CellarPhase
 	CELLAR_PHASE_OTHER,
 	CELLAR_PHASE_PARSING,
 	CELLAR_PHASE_PLANNING,
-	CELLAR_PHASE_STARTING
+	CELLAR_PHASE_STARTING,
+	CELLAR_PHASE_EXECUTING
 } CellarPhase;
 
 extern void cellar_end_phase(CellarPhase phase, instr_time time);
 extern instr_time cellar_begin_phase(CellarPhase previous);
+extern bool cellar_last_phase_end(instr_time *time);
 extern void cellar_forget_phase(void);
 extern uint64 cellar_nanoseconds_between(instr_time from, instr_time to);
 extern uint64 cellar_read_cpu(void);

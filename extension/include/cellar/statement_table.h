@@ -26,6 +26,8 @@ typedef enum CellarStatementCounter
 	CELLAR_STATEMENT_CPU_US,
 	CELLAR_STATEMENT_PLANS,
 	CELLAR_STATEMENT_PLAN_US,
+	CELLAR_STATEMENT_PARSES,
+	CELLAR_STATEMENT_PARSE_US,
 	CELLAR_STATEMENT_ROWS,
 	CELLAR_STATEMENT_SHARED_HIT,
 	CELLAR_STATEMENT_SHARED_READ,
@@ -60,6 +62,7 @@ typedef struct CellarStatement
 	bool		has_text;		/* the texts were stored, by this or another
 								 * process */
 	uint64		max_us;
+	uint64		parse_ns;		/* not in the counters yet */
 	uint64		counters[CELLAR_STATEMENT_COUNTERS];
 } CellarStatement;
 

@@ -21,6 +21,8 @@ records! {
         calls: Measure,
         plans: Measure,
         plan_us: Measure,
+        parses: Measure,
+        parse_us: Measure,
         elapsed_us: Measure,
         cpu_us: Measure,
         rows: Measure,

@@ -257,6 +257,8 @@ fn totals(plans: &[Plan<'_>]) -> Section {
         "Physical Reads",
         "Temp Blocks",
         "WAL",
+        "Parse Calls",
+        "Parse Time",
         "Plannings",
         "Plan Time",
         "Offload Eligible",
@@ -277,6 +279,8 @@ fn totals(plans: &[Plan<'_>]) -> Section {
             Cell::count(sql.reads),
             Cell::count(sql.temp_blocks),
             Cell::bytes(sql.wal_bytes),
+            Cell::count(sql.parse_calls),
+            Cell::duration(sql.parse_us),
             Cell::count(sql.plan_calls),
             Cell::duration(sql.plan_us),
             Cell::bytes(sql.eligible_bytes),
@@ -302,6 +306,7 @@ fn per_execution(plans: &[Plan<'_>]) -> Section {
         "Physical Reads",
         "Temp Blocks",
         "WAL",
+        "Parse Time",
         "Plan Time",
         "Offload Eligible",
         "Saved by SI",
@@ -321,6 +326,7 @@ fn per_execution(plans: &[Plan<'_>]) -> Section {
             Cell::decimal(each(sql.reads), 1),
             Cell::decimal(each(sql.temp_blocks), 1),
             Cell::bytes(each(sql.wal_bytes)),
+            Cell::duration(ratio(sql.parse_us, sql.parse_calls)),
             Cell::duration(ratio(sql.plan_us, sql.plan_calls)),
             Cell::bytes(each(sql.eligible_bytes)),
             Cell::bytes(each(sql.saved_bytes)),
@@ -328,7 +334,8 @@ fn per_execution(plans: &[Plan<'_>]) -> Section {
         ]
     }));
     Section::new("sql-plan-averages", Group::Sql, "Plan Statistics per Execution")
-        .note("Plan Time is the average of a planning; a prepared statement can be planned once for many executions")
+        .note("Parse Time and Plan Time are averages of a parse and a planning; a prepared statement can be parsed and planned once for \
+               many executions")
         .table_or(table, NO_EXECUTION)
 }
 

@@ -16,6 +16,8 @@ pub struct Sql<'a> {
     pub calls: Measure,
     pub plan_calls: Measure,
     pub plan_us: Measure,
+    pub parse_calls: Measure,
+    pub parse_us: Measure,
     pub elapsed_us: Measure,
     pub cpu_us: Measure,
     pub io_us: Measure,
@@ -49,6 +51,8 @@ impl<'a> Sql<'a> {
         add(&mut self.calls, statement.calls);
         add(&mut self.plan_calls, statement.plans);
         add(&mut self.plan_us, statement.plan_us);
+        add(&mut self.parse_calls, statement.parses);
+        add(&mut self.parse_us, statement.parse_us);
         add(&mut self.elapsed_us, statement.elapsed_us);
         add(&mut self.cpu_us, statement.cpu_us);
         add(&mut self.rows, statement.rows);
@@ -81,6 +85,11 @@ impl<'a> Sql<'a> {
             (_, true) => roles.join(","),
             _ => format!("{}@{}", roles.join(","), self.database),
         }
+    }
+
+    /// Time of parsing and planning.
+    pub fn preparation_us(&self) -> Measure {
+        sum([self.parse_us, self.plan_us])
     }
 
     pub fn percent_cpu(&self) -> Measure {

@@ -1,0 +1,85 @@
+/*-------------------------------------------------------------------------
+ *
+ * parse_times.c
+ *	  Parse times that wait for the plan of their statement.
+ *
+ * Statistics of statements are kept per plan, and a statement is parsed before its
+ * plan is known.  A parse time waits here, by query identifier, until this session
+ * plans or executes the statement; usually that is the next thing that happens.  A
+ * client can prepare several statements before it binds the first.  Parse times of
+ * statements that are never planned are only in the totals of the instance
+ * (cpu_times.c).
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "cellar/parse_times.h"
+
+/* When more statements wait, that which has waited longest is forgotten. */
+#define WAITING_STATEMENTS	32
+
+typedef struct WaitingParse
+{
+	int64		query_id;
+	uint64		parses;
+	uint64		elapsed_ns;
+} WaitingParse;
+
+static WaitingParse waiting[WAITING_STATEMENTS];
+static int	waiting_count = 0;
+
+static void
+remove_waiting(int i)
+{
+	waiting_count--;
+	memmove(&waiting[i], &waiting[i + 1], (waiting_count - i) * sizeof(WaitingParse));
+}
+
+/*
+ * Adds the time of a parse of a statement, or of CELLAR_NEXT_STATEMENT.  EXECUTE can
+ * analyze its statement again, whose parses then contain that of EXECUTE.
+ */
+void
+cellar_add_parse(int64 query_id, uint64 elapsed_ns)
+{
+	WaitingParse parse = {.query_id = query_id,.parses = 1,.elapsed_ns = elapsed_ns};
+
+	for (int i = waiting_count - 1; i >= 0; i--)
+	{
+		if (waiting[i].query_id != query_id && waiting[i].query_id != CELLAR_NEXT_STATEMENT)
+			continue;
+		parse.parses += waiting[i].parses;
+		parse.elapsed_ns += waiting[i].elapsed_ns;
+		remove_waiting(i);
+	}
+	if (waiting_count == WAITING_STATEMENTS)
+		remove_waiting(0);
+	waiting[waiting_count++] = parse;
+}
+
+/* Forgets a parse for the next statement, after EXECUTE. */
+void
+cellar_forget_next_parse(void)
+{
+	for (int i = waiting_count - 1; i >= 0; i--)
+	{
+		if (waiting[i].query_id == CELLAR_NEXT_STATEMENT)
+			remove_waiting(i);
+	}
+}
+
+/* Moves the parses of a statement that is planned or executed to its statistics. */
+void
+cellar_take_parses(CellarStatement *statement)
+{
+	for (int i = waiting_count - 1; i >= 0; i--)
+	{
+		if (waiting[i].query_id != statement->key.query_id && waiting[i].query_id != CELLAR_NEXT_STATEMENT)
+			continue;
+		statement->counters[CELLAR_STATEMENT_PARSES] += waiting[i].parses;
+		statement->parse_ns += waiting[i].elapsed_ns;
+		statement->changed = true;
+		remove_waiting(i);
+	}
+}
