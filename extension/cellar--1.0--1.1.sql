@@ -426,9 +426,11 @@ CREATE TABLE awr.sample_chunk (
   xact_age_us bigint[] NOT NULL,
   query_age_us bigint[] NOT NULL,
   temp_bytes bigint[] NOT NULL,
+  consumer_group integer[],
   snap_id bigint
 ) PARTITION BY LIST (snap_day);
 COMMENT ON TABLE awr.sample_chunk IS 'session samples, one row per minute; see the view awr.active_session_history';
+COMMENT ON COLUMN awr.sample_chunk.consumer_group IS 'NULL if an earlier release exported the samples';
 COMMENT ON COLUMN awr.sample_chunk.snap_id IS
   'AWR snapshot whose interval contains the samples; NULL until it is taken, 0 if only the times of the samples tell';
 
@@ -459,7 +461,8 @@ CREATE TABLE awr.sample_session (
   state text COLLATE "C" NOT NULL, class text COLLATE "C" NOT NULL,
   samples awr.counter,
   xact_age_us bigint,
-  temp_bytes bigint
+  temp_bytes bigint,
+  consumer_group text COLLATE "C"
 ) PARTITION BY LIST (snap_day);
 COMMENT ON TABLE awr.sample_session IS
   'session samples by session and wait class (state active), and of sessions idle in a transaction with the greatest age of the transaction and the greatest size of the temporary files';
@@ -772,13 +775,21 @@ CREATE FUNCTION awr.get_samples(
   after_sequence bigint, OUT sequence bigint, OUT sample_time timestamptz, OUT pid integer, OUT backend_start timestamptz,
   OUT leader_pid integer, OUT database oid, OUT role oid, OUT application text, OUT client text, OUT backend_type text,
   OUT state text, OUT wait_event_type text, OUT wait_event text, OUT query_id bigint, OUT plan_hash bigint, OUT xact_age_us bigint,
-  OUT query_age_us bigint, OUT blocker_pid integer, OUT temp_bytes bigint)
+  OUT query_age_us bigint, OUT blocker_pid integer, OUT temp_bytes bigint, OUT consumer_group text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'cellar_get_samples'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION awr.get_samples(bigint) IS
   'session samples in shared memory with a sequence number above the given one; see awr.active_session_history';
+
+CREATE FUNCTION awr.get_consumer_group(pid integer, application text)
+RETURNS text
+AS 'MODULE_PATHNAME', 'cellar_get_consumer_group'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION awr.get_consumer_group(integer, text) IS
+  'consumer group of a session with this process and application name, or NULL if the process does not exist';
 
 CREATE FUNCTION awr.get_sampler_state(
   OUT next_sequence bigint, OUT ticks bigint, OUT late_ticks bigint, OUT capacity bigint, OUT period_ms integer)
@@ -999,7 +1010,7 @@ BEGIN
     'WITH s AS MATERIALIZED (
        SELECT p.*, min(p.sample_time) OVER () AS first_time FROM %s p WHERE p.sequence > $1 AND p.sequence < $2),
      words AS MATERIALIZED (
-       SELECT DISTINCT w FROM s, LATERAL (VALUES (s.application), (s.client), (s.backend_type), (s.state), (s.wait_event_type), (s.wait_event)) v (w)
+       SELECT DISTINCT w FROM s, LATERAL (VALUES (s.application), (s.client), (s.backend_type), (s.state), (s.wait_event_type), (s.wait_event), (s.consumer_group)) v (w)
        WHERE w IS NOT NULL),
      used AS (UPDATE awr.word SET last_day = $3 FROM words WHERE word = w AND last_day < $3),
      new AS (
@@ -1025,10 +1036,12 @@ BEGIN
                 array_agg(coalesce(s.plan_hash, 0) ORDER BY s.pid, s.sequence),
                 array_agg(coalesce(s.xact_age_us, -1) ORDER BY s.pid, s.sequence),
                 array_agg(coalesce(s.query_age_us, -1) ORDER BY s.pid, s.sequence),
-                array_agg(coalesce(s.temp_bytes, -1) ORDER BY s.pid, s.sequence)
+                array_agg(coalesce(s.temp_bytes, -1) ORDER BY s.pid, s.sequence),
+                array_agg(g.id ORDER BY s.pid, s.sequence)
          FROM s LEFT JOIN d a ON a.word = s.application LEFT JOIN d c ON c.word = s.client
               LEFT JOIN d b ON b.word = s.backend_type LEFT JOIN d t ON t.word = s.state
               LEFT JOIN d y ON y.word = s.wait_event_type LEFT JOIN d e ON e.word = s.wait_event
+              LEFT JOIN d g ON g.word = s.consumer_group
          HAVING count(*) > 0)
      SELECT max(s.sequence), count(*), array_agg(DISTINCT s.query_id), array_agg(DISTINCT s.plan_hash) FROM s', source)
     INTO last, stored, queries, plans
@@ -1084,22 +1097,23 @@ CREATE VIEW awr.active_session_history AS
          awr.wait_class(et.word, e.word, b.word IN ('client backend', 'parallel worker')) AS wait_class,
          nullif(s.query_id, 0) AS query_id, nullif(s.plan_hash, 0) AS plan_hash, nullif(s.xact_age_us, -1) AS xact_age_us, nullif(s.query_age_us, -1) AS query_age_us,
          nullif(s.blocker_pid, 0) AS blocker_pid, c.period_ms, c.begin_time AS chunk_begin, c.end_time AS chunk_end,
-         nullif(s.temp_bytes, -1) AS temp_bytes
+         nullif(s.temp_bytes, -1) AS temp_bytes, g.word AS consumer_group
   FROM awr.sample_chunk c
        CROSS JOIN LATERAL (SELECT c.instance_id) h
        CROSS JOIN LATERAL unnest(c.sample_ms, c.pid, c.session_ms, c.leader_pid, c.blocker_pid, c.database, c.role, c.application,
                                  c.client, c.backend_type, c.state, c.wait_event_type, c.wait_event, c.query_id, c.plan_hash, c.xact_age_us, c.query_age_us,
-                                 c.temp_bytes)
+                                 c.temp_bytes, c.consumer_group)
          AS s (ms, pid, session_ms, leader_pid, blocker_pid, database, role, application, client, backend_type, state,
-               wait_event_type, wait_event, query_id, plan_hash, xact_age_us, query_age_us, temp_bytes)
+               wait_event_type, wait_event, query_id, plan_hash, xact_age_us, query_age_us, temp_bytes, consumer_group)
        LEFT JOIN awr.word a ON a.id = s.application LEFT JOIN awr.word cl ON cl.id = s.client
        LEFT JOIN awr.word b ON b.id = s.backend_type LEFT JOIN awr.word st ON st.id = s.state
        LEFT JOIN awr.word et ON et.id = s.wait_event_type LEFT JOIN awr.word e ON e.id = s.wait_event
+       LEFT JOIN awr.word g ON g.id = s.consumer_group
   UNION ALL
   SELECT 1, s.sample_time, s.pid, s.backend_start, s.leader_pid, s.database, s.role, s.application, s.client, s.backend_type, s.state,
          s.wait_event_type, s.wait_event, awr.wait_class(s.wait_event_type, s.wait_event, s.backend_type IN ('client backend', 'parallel worker')),
          s.query_id, s.plan_hash, s.xact_age_us, s.query_age_us, s.blocker_pid, (SELECT period_ms FROM awr.get_sampler_state()),
-         s.sample_time, s.sample_time, s.temp_bytes
+         s.sample_time, s.sample_time, s.temp_bytes, s.consumer_group
   FROM awr.get_samples((SELECT coalesce(max((data ->> 'sequence')::bigint), 0) FROM awr.last_value
                         WHERE kind = 'samples' AND data ->> 'incarnation' = awr.get_incarnation()::text)) s;
 
@@ -1113,6 +1127,8 @@ COMMENT ON COLUMN awr.active_session_history.chunk_begin IS
   'first sample of the stored minute; conditions on chunk_begin and chunk_end keep a query from reading all samples';
 COMMENT ON COLUMN awr.active_session_history.temp_bytes IS
   'size of the temporary files that the process had created; those of a parallel query belong to its leader. NULL if temporary files may be on a cell';
+COMMENT ON COLUMN awr.active_session_history.consumer_group IS
+  'consumer group of the session; NULL for processes of the server, and in samples that an earlier release exported';
 COMMENT ON COLUMN awr.active_session_history.leader_pid IS 'the session that a parallel worker works for';
 COMMENT ON COLUMN awr.active_session_history.blocker_pid IS 'a process that holds the lock that the session waited for';
 
@@ -1132,7 +1148,8 @@ COMMENT ON FUNCTION awr.slot_seconds(timestamptz, timestamptz) IS 'for internal 
 CREATE TYPE awr.sample_sum AS (
   kind text, samples bigint, period_ms integer, slot timestamptz, query_id bigint, plan_id bigint, event text, wait_event_type text,
   class text, foreground boolean, pid integer, backend_start timestamptz, backend_type text, application text, client text,
-  database oid, role oid, state text, xact_age_us bigint, blocker_pid integer, ticks bigint, lost bigint, temp_bytes bigint);
+  database oid, role oid, state text, xact_age_us bigint, blocker_pid integer, ticks bigint, lost bigint, temp_bytes bigint,
+  consumer_group text);
 
 -- Returns the sums of the samples of an AWR snapshot's interval.
 CREATE FUNCTION awr.sum_chunks(instance integer, snap bigint)
@@ -1158,11 +1175,13 @@ BEGIN
   s AS MATERIALIZED (
     SELECT c.period_ms, c.begin_time + u.ms * interval '1 millisecond' AS at, u.pid, u.session_ms, u.blocker_pid, u.database, u.role, u.application,
            u.client, u.backend_type, u.state, coalesce(u.state = ANY (idle), false) AS is_idle, u.type, u.event, u.query_id, u.plan_id, u.xact_age_us,
-           u.temp_bytes
+           u.temp_bytes, u.consumer_group
     FROM chunk c
          CROSS JOIN LATERAL unnest(c.sample_ms, c.pid, c.session_ms, c.blocker_pid, c.database, c.role, c.application, c.client, c.backend_type,
-                                   c.state, c.wait_event_type, c.wait_event, c.query_id, c.plan_hash, c.xact_age_us, c.temp_bytes)
-           AS u (ms, pid, session_ms, blocker_pid, database, role, application, client, backend_type, state, type, event, query_id, plan_id, xact_age_us, temp_bytes)
+                                   c.state, c.wait_event_type, c.wait_event, c.query_id, c.plan_hash, c.xact_age_us, c.temp_bytes,
+                                   c.consumer_group)
+           AS u (ms, pid, session_ms, blocker_pid, database, role, application, client, backend_type, state, type, event, query_id, plan_id, xact_age_us, temp_bytes,
+                 consumer_group)
     WHERE c.snap_id = snap
        OR (c.begin_time + u.ms * interval '1 millisecond' > interval_end.begin_time AND c.begin_time + u.ms * interval '1 millisecond' <= interval_end.end_time)),
   blocked AS MATERIALIZED (
@@ -1171,11 +1190,11 @@ BEGIN
   g AS MATERIALIZED (
     SELECT CASE grouping(x.query_id, x.pid, x.slot) WHEN 3 THEN 'event' WHEN 5 THEN 'session' ELSE 'slot' END AS kind,
            x.period_ms, x.slot, x.pid, x.session_ms, x.backend_type, x.application, x.client, x.database, x.role, x.is_idle, x.type, x.event,
-           x.query_id, x.plan_id, count(*) AS n, max(x.xact_age_us) AS xact_age_us, max(x.temp_bytes) AS temp_bytes
+           x.query_id, x.plan_id, x.consumer_group, count(*) AS n, max(x.xact_age_us) AS xact_age_us, max(x.temp_bytes) AS temp_bytes
     FROM (SELECT *, date_bin(width, s.at, '2000-01-01 00:00:00+00') AS slot FROM s) x
     GROUP BY GROUPING SETS (
       (x.period_ms, x.backend_type, x.is_idle, x.type, x.event, x.query_id, x.plan_id),
-      (x.pid, x.session_ms, x.backend_type, x.application, x.client, x.database, x.role, x.is_idle, x.type, x.event),
+      (x.pid, x.session_ms, x.backend_type, x.application, x.client, x.database, x.role, x.consumer_group, x.is_idle, x.type, x.event),
       (x.period_ms, x.slot, x.backend_type, x.is_idle, x.type, x.event))),
   meaning AS MATERIALIZED (
     SELECT coalesce(d.backend_type, 0) AS b, coalesce(d.type, 0) AS t, coalesce(d.event, 0) AS e, coalesce(e.word, 'CPU') AS event,
@@ -1185,37 +1204,37 @@ BEGIN
          LEFT JOIN awr.word b ON b.id = d.backend_type LEFT JOIN awr.word t ON t.id = d.type LEFT JOIN awr.word e ON e.id = d.event),
   named AS MATERIALIZED (
     SELECT g.kind, g.period_ms, g.slot, g.pid, g.session_ms, g.application, g.client, g.database, g.role, g.is_idle, g.query_id, g.plan_id, g.n,
-           g.xact_age_us, g.temp_bytes, m.event, m.wait_event_type, m.backend_type, m.foreground, m.class
+           g.consumer_group, g.xact_age_us, g.temp_bytes, m.event, m.wait_event_type, m.backend_type, m.foreground, m.class
     FROM g JOIN meaning m ON m.b = coalesce(g.backend_type, 0) AND m.t = coalesce(g.type, 0) AND m.e = coalesce(g.event, 0)
     WHERE g.is_idle OR m.class <> 'Idle')
   SELECT 'interval', NULL::bigint, max(c.period_ms) FILTER (WHERE cardinality(c.pid) > 0), NULL::timestamptz, NULL::bigint, NULL::bigint, NULL, NULL, NULL, NULL::boolean,
-         NULL::int, NULL::timestamptz, NULL, NULL, NULL, NULL::oid, NULL::oid, NULL, NULL::bigint, NULL::int, sum(c.ticks)::bigint, sum(c.lost)::bigint, NULL::bigint
+         NULL::int, NULL::timestamptz, NULL, NULL, NULL, NULL::oid, NULL::oid, NULL, NULL::bigint, NULL::int, sum(c.ticks)::bigint, sum(c.lost)::bigint, NULL::bigint, NULL
   FROM chunk c
   UNION ALL
   SELECT 'event', sum(n)::bigint, d.period_ms, NULL, d.query_id, d.plan_id, d.event, d.wait_event_type, d.class, d.foreground,
-         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
   FROM named d WHERE d.kind = 'event' AND NOT d.is_idle
   GROUP BY d.period_ms, d.query_id, d.plan_id, d.event, d.wait_event_type, d.class, d.foreground
   UNION ALL
   SELECT 'slot', sum(n)::bigint, d.period_ms, d.slot, NULL, NULL, NULL, NULL, d.class, NULL,
-         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
   FROM named d WHERE d.kind = 'slot' AND NOT d.is_idle AND d.foreground
   GROUP BY d.period_ms, d.slot, d.class
   UNION ALL
   SELECT 'session', sum(d.n)::bigint, NULL, NULL, NULL, NULL, NULL, NULL, CASE WHEN d.is_idle THEN '' ELSE d.class END, NULL,
          d.pid, to_timestamp(d.session_ms / 1000.0), d.backend_type, coalesce(a.word, ''), coalesce(c.word, ''), d.database, d.role,
          CASE WHEN d.is_idle THEN 'idle in transaction' ELSE 'active' END, max(d.xact_age_us) FILTER (WHERE d.is_idle), NULL, NULL, NULL,
-         nullif(max(d.temp_bytes), -1)
-  FROM named d LEFT JOIN awr.word a ON a.id = d.application LEFT JOIN awr.word c ON c.id = d.client
+         nullif(max(d.temp_bytes), -1), cg.word
+  FROM named d LEFT JOIN awr.word a ON a.id = d.application LEFT JOIN awr.word c ON c.id = d.client LEFT JOIN awr.word cg ON cg.id = d.consumer_group
   WHERE d.kind = 'session'
-  GROUP BY d.pid, d.session_ms, d.backend_type, a.word, c.word, d.database, d.role, d.is_idle, CASE WHEN d.is_idle THEN '' ELSE d.class END
+  GROUP BY d.pid, d.session_ms, d.backend_type, a.word, c.word, d.database, d.role, cg.word, d.is_idle, CASE WHEN d.is_idle THEN '' ELSE d.class END
   UNION ALL
   SELECT 'blocking', w.n, NULL, NULL, w.query_id, NULL, coalesce(e.word, ''), NULL, NULL, NULL,
-         w.pid, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, w.blocker_pid, NULL, NULL, NULL
+         w.pid, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, w.blocker_pid, NULL, NULL, NULL, NULL
   FROM (SELECT blocker_pid, pid, b.event, query_id, count(*) AS n FROM blocked b GROUP BY 1, 2, 3, 4) w LEFT JOIN awr.word e ON e.id = w.event
   UNION ALL
   SELECT 'blocker', w.n, NULL, NULL, w.query_id, NULL, NULL, NULL, NULL, NULL,
-         w.pid, NULL, NULL, coalesce(a.word, ''), NULL, NULL, NULL, coalesce(st.word, ''), NULL, NULL, NULL, NULL, NULL
+         w.pid, NULL, NULL, coalesce(a.word, ''), NULL, NULL, NULL, coalesce(st.word, ''), NULL, NULL, NULL, NULL, NULL, NULL
   FROM (SELECT s.pid, s.state, s.application, s.query_id, sum(b.n)::bigint AS n
         FROM (SELECT at, blocker_pid, count(*) AS n FROM blocked GROUP BY 1, 2) b JOIN s ON s.at = b.at AND s.pid = b.blocker_pid
         GROUP BY 1, 2, 3, 4) w
@@ -1260,7 +1279,7 @@ BEGIN
         FROM sums WHERE kind = 'event'),
     session AS (
       INSERT INTO awr.sample_session
-        SELECT s.snap_day, s.snap_id, s.instance_id, pid, backend_start, backend_type, application, client, database, role, state, class, samples, xact_age_us, temp_bytes
+        SELECT s.snap_day, s.snap_id, s.instance_id, pid, backend_start, backend_type, application, client, database, role, state, class, samples, xact_age_us, temp_bytes, consumer_group
         FROM sums WHERE kind = 'session'),
     blocking AS (
       INSERT INTO awr.sample_blocking
@@ -1298,7 +1317,7 @@ BEGIN
       AND o.instance_id = l.instance_id AND o.kind = l.kind
     RETURNING (o.data ->> 'seen')::bigint - (o.data ->> 'ticks')::bigint AS ticks, (o.data ->> 'period_ms')::int AS period_ms)
   INSERT INTO awr.sample_chunk
-    SELECT s.snap_day, instance, s.end_time, s.end_time, period_ms, ticks, 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'
+    SELECT s.snap_day, instance, s.end_time, s.end_time, period_ms, ticks, 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'
     FROM idle, awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = snap;
   UPDATE awr.sample_chunk c SET snap_id = snap WHERE c.instance_id = instance AND c.snap_id IS NULL AND (day IS NULL OR c.snap_day >= day);
 END
@@ -2304,15 +2323,15 @@ BEGIN
           SELECT query_id, plan_id, event, wait_event_type, class, foreground, period_ms, samples FROM live WHERE kind = 'event') e
     GROUP BY 1, 2, 3, 4, 5, 6, 7),
   session AS MATERIALIZED (
-    SELECT pid, backend_start, backend_type, application, client, database, role, state, class, sum(samples)::bigint AS samples, max(xact_age_us) AS xact_age_us, max(temp_bytes) AS temp_bytes,
-           backend_type IN ('client backend', 'parallel worker') AS foreground
-    FROM (SELECT pid, backend_start, backend_type, application, client, database, role, state, class, samples, xact_age_us, temp_bytes FROM awr.sample_session e
+    SELECT pid, backend_start, backend_type, application, client, database, role, state, class, consumer_group, sum(samples)::bigint AS samples,
+           max(xact_age_us) AS xact_age_us, max(temp_bytes) AS temp_bytes, backend_type IN ('client backend', 'parallel worker') AS foreground
+    FROM (SELECT pid, backend_start, backend_type, application, client, database, role, state, class, samples, xact_age_us, temp_bytes, consumer_group FROM awr.sample_session e
           WHERE e.instance_id = instance AND e.snap_id > begin_snap AND e.snap_id <= end_snap AND e.snap_day BETWEEN first.snap_day AND last.snap_day
           UNION ALL
-          SELECT pid, backend_start, backend_type, application, client, database, role, state, class, samples, xact_age_us, temp_bytes FROM live WHERE kind = 'session') e
-    GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9),
+          SELECT pid, backend_start, backend_type, application, client, database, role, state, class, samples, xact_age_us, temp_bytes, consumer_group FROM live WHERE kind = 'session') e
+    GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10),
   active AS (
-    SELECT pid, backend_start, backend_type, application, client, database, role, class, samples, temp_bytes, foreground FROM session WHERE state = 'active'),
+    SELECT pid, backend_start, backend_type, application, client, database, role, class, consumer_group, samples, temp_bytes, foreground FROM session WHERE state = 'active'),
   blocking AS (
     SELECT blocker_pid, pid, event, query_id, samples FROM awr.sample_blocking e
     WHERE e.instance_id = instance AND e.snap_id > begin_snap AND e.snap_id <= end_snap AND e.snap_day BETWEEN first.snap_day AND last.snap_day
@@ -2357,7 +2376,7 @@ BEGIN
                             FROM (SELECT pid, backend_start, backend_type, application, nullif(client, '') AS client,
                                          (SELECT d.datname FROM awr.database_stat d WHERE d.instance_id = instance AND d.snap_day = last.snap_day AND d.snap_id = end_snap AND d.datid = database) AS database,
                                          coalesce(names -> 'role' ->> role::text, nullif(role, 0)::text) AS "user", sum(samples) AS samples, coalesce(sum(samples) FILTER (WHERE class = 'CPU'), 0) AS cpu_samples, max(temp_bytes) AS temp_bytes,
-                                         (array_agg(class ORDER BY samples DESC, class))[1] AS class
+                                         (array_agg(class ORDER BY samples DESC, class))[1] AS class, (array_agg(consumer_group ORDER BY samples DESC, consumer_group))[1] AS consumer_group
                                   FROM active GROUP BY pid, backend_start, backend_type, application, active.client, database, role
                                   ORDER BY sum(samples) DESC, pid, backend_start, application, database, role LIMIT 50) x),
            'by_service', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.application, x."user")
@@ -2367,6 +2386,9 @@ BEGIN
            'by_database', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.database, x.class)
                            FROM (SELECT (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = database::text) AS database, class, sum(samples) AS samples
                                  FROM active WHERE foreground AND database <> 0 GROUP BY active.database, class) x),
+           'by_consumer_group', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.consumer_group, x.class)
+                                 FROM (SELECT consumer_group, class, sum(samples) AS samples
+                                       FROM active WHERE consumer_group IS NOT NULL GROUP BY 1, 2) x),
            'blocking', (SELECT jsonb_agg(to_jsonb(x) ORDER BY x.samples DESC, x.blocker_pid, x.blocked_pid, x.locktype, x.query_id)
                         FROM (SELECT s.*, b.blocker_state, b.blocker_application, b.blocker_query_id
                               FROM (SELECT blocker_pid, pid AS blocked_pid, event AS locktype, nullif(query_id, 0) AS query_id, sum(samples) AS samples
@@ -2754,6 +2776,7 @@ RETURN CASE dimension
     WHEN 'database' THEN 'database'
     WHEN 'user' THEN 'role'
     WHEN 'application' THEN 'application'
+    WHEN 'consumer_group' THEN 'consumer_group'
     WHEN 'client' THEN 'client'
     WHEN 'backend_type' THEN 'backend_type'
     WHEN 'state' THEN 'state'
@@ -2807,7 +2830,7 @@ CREATE FUNCTION awr.ash_data(
 RETURNS jsonb
 AS $$
 DECLARE
-  names CONSTANT text := 'event, wait_class, sql_id, query_id, plan, database, user, application, client, backend_type, state, session, blocker';
+  names CONSTANT text := 'event, wait_class, sql_id, query_id, plan, database, user, application, consumer_group, client, backend_type, state, session, blocker';
   dimension text;
   name text;
   value jsonb;
@@ -2850,8 +2873,9 @@ BEGIN
                  ('services', 'application, role, database', 'foreground', 20, ''),
                  ('clients', 'client, role, database', 'client IS NOT NULL', 20, ''),
                  ('databases', 'database', 'database IS NOT NULL', 20, ''),
+                 ('consumer_groups', 'consumer_group, class', 'consumer_group IS NOT NULL', 40, ''),
                  ('top_sql', 'query_id, plan_id, event, class', 'query_id IS NOT NULL', 40, ''),
-                 ('top_sessions', 'pid, session_start, backend_type, application, role, database, event, class', 'true', 40,
+                 ('top_sessions', 'pid, session_start, backend_type, application, consumer_group, role, database, event, class', 'true', 40,
                   '|| jsonb_build_object(''temp_bytes'', (SELECT max(h.temp_bytes) FROM h WHERE h.pid = x.pid AND h.session_start = x.session_start AND h.event = x.event))'),
                  ('blockers', 'blocker_pid, event, class', 'blocker_pid IS NOT NULL', 30,
                   '|| (SELECT jsonb_build_object(''application'', max(s.application), ''role'', max(s.role), ''state'', max(s.state)) FROM s WHERE s.pid = x.blocker_pid)'),
@@ -2873,7 +2897,7 @@ BEGIN
         WHERE instance_id = $3 AND class = ''role'' AND ($3 <> 1 OR object NOT IN (SELECT oid FROM pg_roles)) ORDER BY object, snap_id DESC)),
      s AS MATERIALIZED (
        SELECT coalesce(a.wait_event, ''CPU'') AS event, a.wait_class AS class, a.query_id, a.plan_hash AS plan_id, coalesce(k.datname, a.database::text) AS database,
-              coalesce(r.rolname, a.role::text) AS role, a.application, a.client, a.backend_type, a.state, a.blocker_pid, a.pid, a.temp_bytes,
+              coalesce(r.rolname, a.role::text) AS role, a.application, a.consumer_group, a.client, a.backend_type, a.state, a.blocker_pid, a.pid, a.temp_bytes,
               a.backend_start AS session_start, a.sample_time, a.period_ms * 1000::numeric AS us,
               a.backend_type IN (''client backend'', ''parallel worker'') AS foreground
        FROM awr.active_session_history a LEFT JOIN known k ON k.datid = a.database LEFT JOIN role_name r ON r.oid = a.role
@@ -3221,7 +3245,9 @@ BEGIN
            ARRAY(SELECT words[w] FROM unnest(c.wait_event_type) WITH ORDINALITY u (w, o) ORDER BY o),
            ARRAY(SELECT words[w] FROM unnest(c.wait_event) WITH ORDINALITY u (w, o) ORDER BY o),
            c.query_id, coalesce(c.plan_hash, array_fill(0::bigint, ARRAY[cardinality(c.pid)])), c.xact_age_us, c.query_age_us,
-           coalesce(c.temp_bytes, array_fill(-1::bigint, ARRAY[cardinality(c.pid)])), coalesce(c.snap_id, 0)
+           coalesce(c.temp_bytes, array_fill(-1::bigint, ARRAY[cardinality(c.pid)])),
+           CASE WHEN c.consumer_group IS NOT NULL THEN ARRAY(SELECT words[w] FROM unnest(c.consumer_group) WITH ORDINALITY u (w, o) ORDER BY o) END,
+           coalesce(c.snap_id, 0)
     FROM pg_temp.awr_import_sample_chunk c JOIN pg_temp.awr_import_target g ON g.file_instance = c.instance_id
     WHERE NOT EXISTS (SELECT FROM awr.sample_chunk k WHERE k.instance_id = g.instance_id AND k.snap_day = c.snap_day AND k.begin_time = c.begin_time);
 
@@ -3268,6 +3294,7 @@ GRANT SELECT ON ALL TABLES IN SCHEMA awr TO pg_monitor;
 GRANT EXECUTE ON FUNCTION awr.create_snapshot(text), awr.create_baseline(text, bigint, bigint, integer), awr.drop_baseline(text),
   awr.report_data(bigint, bigint, integer), awr.report(bigint, bigint, text, integer),
   awr.diff_report(bigint, bigint, bigint, bigint, text, integer), awr.wait_class(text, text, boolean), awr.get_samples(bigint),
+  awr.get_consumer_group(integer, text),
   awr.get_sampler_state(), awr.get_incarnation(), awr.check_period(bigint, bigint, integer) TO pg_monitor;
 GRANT EXECUTE ON FUNCTION awr.ash_data(timestamptz, timestamptz, text[], jsonb, integer),
   awr.ash_report(timestamptz, timestamptz, text, text[], jsonb, integer), awr.sql_id(bigint), awr.query_id(text),

@@ -239,5 +239,23 @@ cellar_define_settings(void)
 							GUC_UNIT_KB,
 							NULL, NULL, NULL);
 
+	DefineCustomStringVariable("cellar.consumer_group",
+							   "Sets the consumer group of the session.",
+							   "If empty, cellar.consumer_group_mappings determines the group.",
+							   &cellar_consumer_group,
+							   "",
+							   PGC_USERSET,
+							   0,
+							   cellar_check_consumer_group, cellar_assign_consumer_group, NULL);
+
+	DefineCustomStringVariable("cellar.consumer_group_mappings",
+							   "Maps application names to consumer groups.",
+							   "A list of PATTERN=GROUP, separated by commas; * in a pattern matches any characters. The first pattern that matches counts. Sessions without a match belong to OTHER_GROUPS.",
+							   &cellar_consumer_group_mappings,
+							   "",
+							   PGC_SIGHUP,
+							   0,
+							   cellar_check_consumer_group_mappings, cellar_assign_consumer_group_mappings, NULL);
+
 	MarkGUCPrefixReserved("cellar");
 }

@@ -4,7 +4,7 @@
 \set ON_ERROR_STOP on
 SET client_min_messages = warning;
 INSERT INTO awr.word (word, last_day)
-  SELECT unnest(ARRAY['client backend', 'active', 'pgbench', '10.0.0.1', 'IO', 'LWLock', 'Lock', 'Client', 'DataFileRead', 'WALSync',
+  SELECT unnest(ARRAY['client backend', 'active', 'pgbench', 'OTHER_GROUPS', '10.0.0.1', 'IO', 'LWLock', 'Lock', 'Client', 'DataFileRead', 'WALSync',
                       'WALWrite', 'BufferContent', 'transactionid', 'ClientWrite']), current_date
   ON CONFLICT (word) DO NOTHING;
 CREATE TEMP TABLE event AS
@@ -29,7 +29,7 @@ CREATE TEMP TABLE chunk AS
 SELECT format('SELECT awr.create_partitions(%L)', s.day)
   FROM (SELECT DISTINCT (end_time AT TIME ZONE 'UTC')::date AS day FROM awr.snapshot WHERE snap_id > :first) s \gexec
 INSERT INTO awr.sample_chunk (snap_day, instance_id, begin_time, end_time, period_ms, ticks, lost, sample_ms, pid, session_ms, leader_pid,
-    blocker_pid, database, role, application, client, backend_type, state, wait_event_type, wait_event, query_id, plan_hash, xact_age_us, query_age_us, temp_bytes, snap_id)
+    blocker_pid, database, role, application, client, backend_type, state, wait_event_type, wait_event, query_id, plan_hash, xact_age_us, query_age_us, temp_bytes, consumer_group, snap_id)
   SELECT (s.end_time AT TIME ZONE 'UTC')::date, 1, s.end_time - interval '1 hour' + (c.minute * 60 + 1) * interval '1 second',
          s.end_time - interval '1 hour' + (c.minute * 60 + 60) * interval '1 second', 1000, 60, 0, c.ms, c.pid,
          array_fill(1700000000000::bigint, ARRAY[n]), array_fill(0, ARRAY[n]),
@@ -37,6 +37,7 @@ INSERT INTO awr.sample_chunk (snap_day, instance_id, begin_time, end_time, perio
          array_fill((SELECT oid FROM pg_database WHERE datname = current_database()), ARRAY[n]), array_fill(10::oid, ARRAY[n]),
          array_fill((SELECT id FROM awr.word WHERE word = 'pgbench'), ARRAY[n]), array_fill((SELECT id FROM awr.word WHERE word = '10.0.0.1'), ARRAY[n]),
          array_fill((SELECT id FROM awr.word WHERE word = 'client backend'), ARRAY[n]), array_fill((SELECT id FROM awr.word WHERE word = 'active'), ARRAY[n]),
-         c.type, c.event, c.query_id, c.plan_id, array_fill(1000::bigint, ARRAY[n]), array_fill(1000::bigint, ARRAY[n]), array_fill(0::bigint, ARRAY[n]), s.snap_id
+         c.type, c.event, c.query_id, c.plan_id, array_fill(1000::bigint, ARRAY[n]), array_fill(1000::bigint, ARRAY[n]), array_fill(0::bigint, ARRAY[n]),
+         array_fill((SELECT id FROM awr.word WHERE word = 'OTHER_GROUPS'), ARRAY[n]), s.snap_id
   FROM chunk c, awr.snapshot s WHERE s.snap_id > :first AND s.snap_id <= :first + 192;
 ANALYZE awr.sample_chunk;

@@ -122,6 +122,8 @@ sample_process(const PgBackendStatus *status, PGPROC *proc, TimestampTz now, boo
 	sample_plan(&sample, is_parallel ? leader : proc, is_parallel ? sample.leader_pid : sample.pid);
 	strlcpy(sample.application, status->st_appname != NULL ? status->st_appname : "", NAMEDATALEN);
 	write_client(&status->st_clientaddr, sample.client);
+	if (status->st_backendType == B_BACKEND || status->st_backendType == B_BG_WORKER)
+		cellar_read_consumer_group(CellarProcNumber(proc), sample.pid, sample.application, sample.consumer_group);
 	if (WAIT_CLASS(event) == PG_WAIT_LOCK)
 	{
 		sample.blocker_pid = first_blocker(status->st_procpid);
@@ -203,7 +205,8 @@ cellar_request_awr(void)
 {
 	RequestAddinShmemSpace(add_size(add_size(cellar_samples_bytes(), cellar_cpu_bytes()),
 									add_size(cellar_statements_bytes(), cellar_texts_bytes())));
-	RequestAddinShmemSpace(add_size(cellar_current_plans_bytes(), cellar_relations_bytes()));
+	RequestAddinShmemSpace(add_size(add_size(cellar_current_plans_bytes(), cellar_consumer_groups_bytes()),
+									cellar_relations_bytes()));
 	RequestNamedLWLockTranche("cellar awr", 5);
 }
 
@@ -218,6 +221,7 @@ cellar_init_awr(void)
 	cellar_statements_init(&locks[2].lock);
 	cellar_texts_init(&locks[3].lock);
 	cellar_current_plans_init();
+	cellar_consumer_groups_init();
 	cellar_relations_init(&locks[4].lock);
 }
 

@@ -98,8 +98,8 @@ state_name(const CellarSample *sample)
 static void
 put_sample(ReturnSetInfo *rsinfo, uint64 sequence, const CellarSample *sample)
 {
-	Datum		values[19];
-	bool		nulls[19] = {false};
+	Datum		values[20];
+	bool		nulls[20] = {false};
 	const char *event_type = pgstat_get_wait_event_type(sample->wait_event);
 	const char *event = pgstat_get_wait_event(sample->wait_event);
 
@@ -136,6 +136,8 @@ put_sample(ReturnSetInfo *rsinfo, uint64 sequence, const CellarSample *sample)
 	nulls[17] = sample->blocker_pid == 0;
 	values[18] = Int64GetDatum(sample->temp_bytes);
 	nulls[18] = sample->temp_bytes < 0;
+	values[19] = CStringGetTextDatum(sample->consumer_group);
+	nulls[19] = sample->consumer_group[0] == '\0';
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 

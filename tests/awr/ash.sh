@@ -178,6 +178,79 @@ count='import json, sys; print(sum(e["samples"] for e in json.load(sys.stdin)["b
 difference=$(($(python3 -c "$count" <<<"$old") - $(python3 -c "$count" <<<"$(changed SELECT)")))
 check "samples without the number of an AWR snapshot count by time" test $((difference * difference)) -le 25
 
+# ---- consumer groups ----
+
+q "CREATE ROLE analyst LOGIN SUPERUSER" && q "ALTER ROLE analyst SET cellar.consumer_group = 'reporting'"
+q "CREATE DATABASE warehouse" && q "ALTER DATABASE warehouse SET cellar.consumer_group = 'batch'"
+q "ALTER SYSTEM SET cellar.consumer_group_mappings = 'etl*load=batch , \"a, b = \"\"c\"\"*\"=quoted,app=first,app=second'"
+q "SELECT pg_reload_conf()" >/dev/null
+next_ticks() {
+    local first
+    first=$(ticks)
+    wait_for "ticks > $first + 2 FROM awr.get_sampler_state()"
+}
+next_ticks
+# grouped APPLICATION DATABASE [SETUP [ROLE]]: a session that sleeps.
+grouped() {
+    PGAPPNAME=$1 "$PG_BIN/psql" -h "$WORK/run" -p "$(cluster_port ash)" -U "${4:-postgres}" -XAtq ${3:+-c "$3"} -c "SELECT pg_sleep(600)" "$2" >/dev/null 2>&1 &
+    remember_process $!
+}
+grouped "etl night load" postgres
+grouped "etl night" postgres
+grouped 'a, b = "c" and more' postgres
+grouped app postgres
+grouped role postgres "" analyst
+grouped database warehouse
+grouped set postgres "SET cellar.consumer_group = 'own-1'"
+grouped "etl reset load" postgres "SET cellar.consumer_group = 'own-1'; RESET cellar.consumer_group"
+grouped rolled postgres "BEGIN; SET LOCAL cellar.consumer_group = 'own-1'; ROLLBACK"
+sleeping="query = 'SELECT pg_sleep(600)' AND wait_event = 'PgSleep' AND application_name <> 'sleeper'"
+wait_for "count(*) = 9 FROM pg_stat_activity WHERE $sleeping"
+next_ticks
+expected='a, b = "c" and more|quoted
+app|first
+database|batch
+etl night|OTHER_GROUPS
+etl night load|batch
+etl reset load|batch
+role|reporting
+rolled|OTHER_GROUPS
+set|own-1'
+check_equal "samples contain the consumer groups of sessions" \
+    "$(q "SELECT DISTINCT application, consumer_group FROM awr.get_samples(0) WHERE wait_event = 'PgSleep' AND application <> 'sleeper' ORDER BY application COLLATE \"C\"")" "$expected"
+check_equal "the group of a process can be read" \
+    "$(q "SELECT application_name, awr.get_consumer_group(pid, application_name) FROM pg_stat_activity WHERE $sleeping ORDER BY application_name COLLATE \"C\"")" "$expected"
+q "CREATE TABLE wide AS SELECT n AS a, repeat('x', 100) AS b FROM generate_series(1, 100000) n"
+grouped parallel postgres "SET cellar.consumer_group = 'workers'; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
+    SELECT sum(length(md5(repeat(b, 5000)))) FROM wide"
+of_workers="awr.get_samples(0) WHERE application = 'parallel' AND backend_type = 'parallel worker'"
+wait_for "count(*) > 0 FROM $of_workers"
+check_equal "a parallel worker belongs to the group of its leader" "$(q "SELECT DISTINCT consumer_group FROM $of_workers")" workers
+next_ticks
+check_equal "processes of the server have no group" \
+    "$(q "SELECT count(consumer_group) FROM awr.active_session_history WHERE backend_type NOT IN ('client backend', 'parallel worker', 'background worker')")" 0
+of_group() { q "SELECT awr.ash_data(now() - interval '1 min', now(), filters => '{\"wait_class\": \"Idle\", \"consumer_group\": \"$1\"}') -> 'history' -> 'samples'"; }
+check "a filter selects a consumer group" test "$(of_group batch)" -gt 0
+check_equal "a filter of an unknown consumer group selects nothing" "$(of_group unknown)" 0
+check_matches "an ASH report has the dimension consumer group" "$(ash --last '1 minute' --by consumer_group,event --wait-class Idle --consumer-group reporting)" 'reporting +PgSleep .* sampled'
+of_section() { sed -n '/^Top Consumer Groups/,/^ *-----* *$/p'; }
+check_matches "an ASH report lists consumer groups" "$(ash --last '1 minute' | of_section)" 'workers +CPU'
+check_matches "cellar top shows the consumer group" "$("$CELLAR_BIN" top --once --json --dsn "$(cluster_dsn ash)")" '"consumer_group": ?"reporting"'
+q "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'parallel' AND backend_type = 'client backend'" >/dev/null
+group_snap=$(q "SELECT awr.create_snapshot('test')")
+by_group() { q "SELECT sum((e -> 'samples')::int) FROM jsonb_array_elements(awr.report_data($end_snap, $group_snap) -> 'ash' -> 'by_consumer_group') e WHERE e ->> 'consumer_group' = 'workers'"; }
+in_group=$(q "SELECT count(*) FROM awr.active_session_history WHERE consumer_group = 'workers' AND wait_class <> 'Idle' AND chunk_begin IN (SELECT begin_time FROM awr.sample_chunk WHERE snap_id = $group_snap)")
+check_equal "a report without sums contains consumer groups" "$(by_group)" "$in_group"
+q "SELECT awr.sum_samples()" >/dev/null
+check_equal "a report from sums contains consumer groups" "$(by_group)" "$in_group"
+check_matches "the text report lists consumer groups" "$(q "SELECT awr.report($end_snap, $group_snap)" | of_section)" 'workers +[0-9.]+'
+for wrong in "etl" "=batch" "etl=" "etl=a b" "etl=batch," "etl=batch,,x=y" '"etl=batch' "etl=$(printf 'x%.0s' {1..64})"; do
+    check_equal "wrong mappings are refused: $wrong" "$(sqlstate_of ash postgres "ALTER SYSTEM SET cellar.consumer_group_mappings = '$wrong'")" 22023
+done
+check_equal "a wrong name of a group is refused" "$(sqlstate_of ash postgres "SET cellar.consumer_group = 'a b'")" 22023
+check_matches "the error says what is wrong" \
+    "$(sql ash postgres -c "ALTER SYSTEM SET cellar.consumer_group_mappings = 'etl'" 2>&1 || true)" 'No "=" and consumer group after the pattern in "etl"'
+
 # ---- wrong arguments ----
 
 check_equal "begin after end" "$(sqlstate_of ash postgres "SELECT awr.ash_report('2026-01-02', '2026-01-01')")" 22023

@@ -17,6 +17,7 @@
 #include "nodes/plannodes.h"
 #include "storage/lwlock.h"
 #include "utils/backend_status.h"
+#include "utils/guc.h"
 
 /* settings.c */
 extern char *cellar_awr_database;
@@ -41,6 +42,17 @@ extern void cellar_current_plans_init(void);
 extern void cellar_set_current_plan(int64 query_id, int64 plan_id);
 extern void cellar_clear_current_plan(void);
 extern bool cellar_read_current_plan(int slot, int pid, int64 *query_id, int64 *plan_id);
+
+/* consumer_group.c */
+extern char *cellar_consumer_group;
+extern char *cellar_consumer_group_mappings;
+extern Size cellar_consumer_groups_bytes(void);
+extern void cellar_consumer_groups_init(void);
+extern void cellar_read_consumer_group(int slot, int pid, const char *application, char *group);
+extern bool cellar_check_consumer_group(char **value, void **extra, GucSource source);
+extern void cellar_assign_consumer_group(const char *value, void *extra);
+extern bool cellar_check_consumer_group_mappings(char **value, void **extra, GucSource source);
+extern void cellar_assign_consumer_group_mappings(const char *value, void *extra);
 
 /* statement_table.c */
 extern Size cellar_statements_bytes(void);
@@ -84,6 +96,8 @@ typedef struct CellarSample
 	BackendState state;
 	char		application[NAMEDATALEN];
 	char		client[CELLAR_CLIENT_ADDRESS_BYTES];
+	char		consumer_group[NAMEDATALEN];	/* empty for processes of the
+												 * server */
 } CellarSample;
 
 extern Size cellar_samples_bytes(void);

@@ -108,6 +108,15 @@ CellarRelationPath(CellarFileId file)
 #define CellarProcNumber(proc)		((proc)->pgprocno)
 #endif
 
+/* 16 allocates the values of settings in a memory context. */
+#if PG_VERSION_NUM >= 160000
+#define CellarGucMalloc(size)	guc_malloc(LOG, size)
+#define CellarGucFree(pointer)	guc_free(pointer)
+#else
+#define CellarGucMalloc(size)	malloc(size)
+#define CellarGucFree(pointer)	free(pointer)
+#endif
+
 /* 18 removed a parameter of ExecutorRun. */
 #if PG_VERSION_NUM >= 180000
 #define CELLAR_EXECUTE_ONCE_PARAMETER

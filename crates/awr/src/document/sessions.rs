@@ -52,6 +52,8 @@ records! {
         by_service: List<Service>,
         /// Samples of foreground sessions by database and wait class.
         by_database: List<AshActivity>,
+        /// Samples of sessions by consumer group and wait class.
+        by_consumer_group: List<AshActivity>,
         blocking: List<Blocking>,
         idle_in_transaction: List<SessionState>,
     }
@@ -75,6 +77,7 @@ records! {
         #[serde(alias = "user")]
         role: Text,
         application: Text,
+        consumer_group: Text,
         client: Text,
         state: Text,
         blocker_pid: Option<i64>,
@@ -106,6 +109,8 @@ records! {
         services: List<AshActivity>,
         clients: List<AshActivity>,
         databases: List<AshActivity>,
+        /// By consumer group and wait class.
+        consumer_groups: List<AshActivity>,
         top_sql: List<AshActivity>,
         top_sessions: List<AshActivity>,
         blockers: List<AshActivity>,

@@ -20,7 +20,7 @@ pub fn sections(view: &View<'_>) -> Vec<Section> {
         let section = Section::new("activity-over-time", Group::History, "Activity Over Time");
         return vec![section.sentence(view.missing("session samples", hint))];
     }
-    vec![over_time(view), top_events(view), top_sql(view), top_sessions(view)]
+    vec![over_time(view), top_events(view), top_sql(view), top_sessions(view), consumer_groups(view)]
 }
 
 /// Average active sessions of a slot by class: samples per tick.
@@ -145,6 +145,7 @@ fn top_sessions(view: &View<'_>) -> Section {
         "<Top Event Class",
         "<User",
         "<Program",
+        "<Consumer Group",
         "<Database",
         "<Session Type",
         "# Samples Active",
@@ -159,6 +160,7 @@ fn top_sessions(view: &View<'_>) -> Section {
                 Cell::text(&*activity.class),
                 Cell::text(&*activity.role),
                 Cell::text(&*activity.application),
+                Cell::text(&*activity.consumer_group),
                 Cell::text(&*activity.database),
                 Cell::text(&*activity.backend_type),
                 Cell::count(activity.samples),
@@ -169,4 +171,36 @@ fn top_sessions(view: &View<'_>) -> Section {
     Section::new("ash-top-sessions", Group::History, "Top Sessions")
         .note(TEMP_MAX)
         .table_or(table.without_empty_columns(), "No session was active in a sample.")
+}
+
+/// The activity of each consumer group: its share, and what its sessions did.
+fn consumer_groups(view: &View<'_>) -> Section {
+    let ash = &view.document.ash;
+    let total = total_samples(view);
+    let mut groups: BTreeMap<&str, BTreeMap<&str, f64>> = BTreeMap::new();
+    for activity in &ash.by_consumer_group {
+        let classes = groups.entry(&activity.consumer_group).or_default();
+        *classes.entry(&activity.class).or_default() += activity.samples.unwrap_or(0.0);
+    }
+    let samples = |classes: &BTreeMap<&str, f64>| Some(classes.values().sum::<f64>());
+    let columns = ["<Consumer Group", "% Activity", "Avg Active Sessions", "Samples", "% CPU", "<Top Wait Class", "% Class"];
+    let table = Table::new(&columns).with_rows(top(groups, ROWS, |(_, classes)| samples(classes)).into_iter().map(
+        |(group, classes)| {
+            let all = samples(&classes);
+            let waits = classes.iter().filter(|(class, _)| **class != "CPU").map(|(class, samples)| (*class, *samples));
+            let greatest = waits.max_by(|a, b| a.1.total_cmp(&b.1));
+            vec![
+                Cell::text(group),
+                Cell::percent(percent(all, total), 2),
+                Cell::decimal(ratio(all, ash.ticks), 2),
+                Cell::count(all),
+                Cell::percent(percent(Some(classes.get("CPU").copied().unwrap_or(0.0)), all), 1),
+                Cell::text(greatest.map_or("", |(class, _)| class)),
+                Cell::percent(percent(greatest.map(|(_, samples)| samples), all), 1),
+            ]
+        },
+    ));
+    Section::new("ash-consumer-groups", Group::History, "Top Consumer Groups")
+        .note("cellar.consumer_group and cellar.consumer_group_mappings determine the consumer group of a session")
+        .table_or(table, "Not available: the session samples contain no consumer group.")
 }

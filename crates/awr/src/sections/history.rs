@@ -27,6 +27,7 @@ pub fn sections(document: &Document) -> Vec<Section> {
         services(document),
         clients(document),
         databases(document),
+        consumer_groups(document),
         top_sql(&view),
         top_sessions(document),
         blockers(document),
@@ -156,6 +157,7 @@ fn groups(view: &View<'_>) -> Section {
         "database" => "<Database",
         "user" => "<User",
         "application" => "<Application",
+        "consumer_group" => "<Consumer Group",
         "client" => "<Client",
         "backend_type" => "<Session Type",
         "state" => "<State",
@@ -173,6 +175,7 @@ fn groups(view: &View<'_>) -> Section {
         "database" => Cell::text(&*activity.database),
         "user" => Cell::text(&*activity.role),
         "application" => Cell::text(&*activity.application),
+        "consumer_group" => Cell::text(&*activity.consumer_group),
         "client" => Cell::text(&*activity.client),
         "backend_type" => Cell::text(&*activity.backend_type),
         "state" => Cell::text(&*activity.state),
@@ -228,6 +231,16 @@ fn databases(document: &Document) -> Section {
     Section::new("ash-databases", Group::History, "Top Databases").table_or(table, NO_SAMPLE)
 }
 
+fn consumer_groups(document: &Document) -> Section {
+    let columns = ["<Consumer Group", "<Wait Class", "Sessions"];
+    let table = table(document, &columns, &document.history.consumer_groups, |activity| {
+        vec![Cell::text(&*activity.consumer_group), Cell::text(&*activity.class), Cell::count(activity.sessions)]
+    });
+    Section::new("ash-consumer-groups", Group::History, "Top Consumer Groups")
+        .note("cellar.consumer_group and cellar.consumer_group_mappings determine the consumer group of a session")
+        .table_or(table, NO_SAMPLE)
+}
+
 fn top_sql(view: &View<'_>) -> Section {
     let document = view.document;
     let table = table(
@@ -253,7 +266,7 @@ fn top_sql(view: &View<'_>) -> Section {
 }
 
 fn top_sessions(document: &Document) -> Section {
-    let columns = ["Sid", "<Event", "<Event Class", "<User", "<Program", "<Database", "<Session Type", "Temp Max"];
+    let columns = ["Sid", "<Event", "<Event Class", "<User", "<Program", "<Consumer Group", "<Database", "<Session Type", "Temp Max"];
     let table = table(document, &columns, &document.history.top_sessions, |activity| {
         vec![
             Cell::integer(activity.pid),
@@ -261,6 +274,7 @@ fn top_sessions(document: &Document) -> Section {
             Cell::text(&*activity.class),
             Cell::text(&*activity.role),
             Cell::text(&*activity.application),
+            Cell::text(&*activity.consumer_group),
             Cell::text(&*activity.database),
             Cell::text(&*activity.backend_type),
             Cell::bytes(activity.temp_bytes),

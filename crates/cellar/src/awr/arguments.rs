@@ -165,7 +165,7 @@ pub struct AshArguments {
     #[arg(long, value_name = "INTERVAL")]
     pub last: Option<String>,
     /// Add a section with the samples by these dimensions: event, wait_class, sql_id, query_id, plan, database, user,
-    /// application, client, backend_type, state, session, blocker
+    /// application, consumer_group, client, backend_type, state, session, blocker
     #[arg(long, value_name = "DIMENSION", value_delimiter = ',')]
     pub by: Vec<String>,
     #[command(flatten)]
@@ -205,6 +205,9 @@ pub struct Filters {
     /// Only samples of sessions with this application name
     #[arg(long, value_name = "NAME")]
     pub application: Option<String>,
+    /// Only samples of sessions of this consumer group
+    #[arg(long, value_name = "NAME")]
+    pub consumer_group: Option<String>,
     /// Only samples of sessions of this client address
     #[arg(long, value_name = "ADDRESS")]
     pub client: Option<String>,
@@ -235,6 +238,7 @@ impl Filters {
             ("database", self.database.clone()),
             ("user", self.user.clone()),
             ("application", self.application.clone()),
+            ("consumer_group", self.consumer_group.clone()),
             ("client", self.client.clone()),
             ("backend_type", self.backend_type.clone()),
             ("state", self.state.clone()),

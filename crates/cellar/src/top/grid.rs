@@ -218,11 +218,12 @@ pub fn statements(view: &View) -> Grid {
     Grid { title, columns: &STATEMENTS, rows: view.statements.iter().map(row).collect() }
 }
 
-const SESSIONS: [Column; 11] = [
+const SESSIONS: [Column; 12] = [
     number("pid", 7),
     text("database", 10),
     optional(5, text("role", 10)),
     optional(2, text("application", 14)),
+    optional(6, text("group", 12)),
     optional(4, text("state", 10)),
     optional(3, text("class", 12)),
     text("wait event", 20),
@@ -268,6 +269,7 @@ pub fn sessions(view: &View, with_idle: bool) -> Grid {
             cell(session.database.as_deref().unwrap_or_default()),
             cell(session.role.as_deref().unwrap_or_default()),
             cell(name),
+            cell(session.consumer_group.as_deref().unwrap_or_default()),
             cell(state(session)),
             cell(if session.is_active { session.wait_class.as_str() } else { "" }),
             cell(wait_event(session)),

@@ -74,7 +74,8 @@ impl Source {
                 )?
                 .map(|row| row.get(0));
             let facts = facts(&mut client, is_local, extension)?;
-            let activity = activity_query();
+            let has_groups = extension && client.query_one(HAS_CONSUMER_GROUPS, &[])?.get(0);
+            let activity = activity_query(has_groups);
             let (texts, calls) = Default::default();
             Ok(Self { client, extension, pg_stat_statements, facts, activity, texts, calls })
         };
@@ -238,7 +239,11 @@ fn wait_class_expression() -> Option<&'static str> {
     body.split_once(";\n").map(|(expression, _)| expression)
 }
 
-fn activity_query() -> String {
+fn activity_query(has_groups: bool) -> String {
+    let group = match has_groups {
+        true => "CASE WHEN backend_type IN ('client backend', 'parallel worker') THEN awr.get_consumer_group(pid, application_name) END",
+        false => "NULL",
+    };
     let class = wait_class_expression().unwrap_or("'Other'");
     format!(
         "SELECT /* cellar top */ pid, leader_pid, datname::text, usename::text, application_name,
@@ -249,12 +254,15 @@ fn activity_query() -> String {
                 query_id, left(query, 4000),
                 extract(epoch FROM clock_timestamp() - query_start)::float8,
                 extract(epoch FROM clock_timestamp() - xact_start)::float8,
-                CASE WHEN wait_event_type = 'Lock' THEN pg_blocking_pids(pid) END
+                CASE WHEN wait_event_type = 'Lock' THEN pg_blocking_pids(pid) END,
+                {group}
          FROM (SELECT a.*, a.backend_type IN ('client backend', 'parallel worker') AS foreground
                FROM pg_stat_activity a WHERE pid <> pg_backend_pid() AND backend_type IS NOT NULL) a"
     )
 }
 
+const HAS_CONSUMER_GROUPS: &str = "SELECT /* cellar top */
+    coalesce(has_function_privilege(to_regprocedure('awr.get_consumer_group(integer,text)'), 'EXECUTE'), false)";
 const DATABASES: &str = "SELECT /* cellar top */ datid, datname::text, coalesce(numbackends, 0)::int8, xact_commit, xact_rollback, blks_hit, blks_read,
     tup_returned, tup_inserted + tup_updated + tup_deleted, temp_bytes, deadlocks FROM pg_stat_database";
 const STATEMENTS: &str = "SELECT /* cellar top */ query_id, database, sum(calls)::int8, sum(elapsed_us)::int8, sum(cpu_us)::int8, sum(rows)::int8,
@@ -302,6 +310,7 @@ fn session(row: &Row) -> Session {
         database: row.get(2),
         role: row.get(3),
         application: row.get::<_, Option<String>>(4).unwrap_or_default(),
+        consumer_group: row.get(17),
         client: row.get(5),
         backend_type: row.get(6),
         state: row.get(7),

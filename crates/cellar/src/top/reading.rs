@@ -60,6 +60,8 @@ pub struct Session {
     pub database: Option<String>,
     pub role: Option<String>,
     pub application: String,
+    /// None for processes of the server, and for servers without consumer groups.
+    pub consumer_group: Option<String>,
     pub client: Option<String>,
     pub backend_type: String,
     pub state: Option<String>,

@@ -12,7 +12,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 /// Columns of session samples that contain the numbers of words.
-const WORD_COLUMNS: [&str; 6] = ["application", "client", "backend_type", "state", "wait_event_type", "wait_event"];
+const WORD_COLUMNS: [&str; 7] =
+    ["application", "client", "backend_type", "state", "wait_event_type", "wait_event", "consumer_group"];
 
 /// What to export: instances, all of them if empty, and their AWR snapshots, all of them without a period.
 pub struct Selection {

@@ -187,6 +187,7 @@ fn rule(table: &str, column: &str) -> Rule {
         ("setting", "setting") => SettingValue,
         (_, "application") => NameExcept("application", &[""]),
         (_, "client") => NameExcept("client", &[""]),
+        (_, "consumer_group") => NameExcept("consumer_group", &["OTHER_GROUPS"]),
         ("activity", "object") => ActivityObject,
         ("query_text", "query") => QueryText,
         ("plan_text", "plan") => PlanText,
@@ -228,7 +229,7 @@ impl Masker {
 
     /// Masks a text of session samples, which is in the column `column` of samples.
     pub fn word(&mut self, column: &str, word: &str) -> String {
-        if !self.masking.names || !matches!(column, "application" | "client") {
+        if !self.masking.names || !matches!(column, "application" | "client" | "consumer_group") {
             return word.to_owned();
         }
         self.apply(rule("sample_chunk", column), word, &Row::default())
@@ -434,6 +435,8 @@ mod tests {
         assert_eq!(masked(&mut masker, "object_name", &[("class", "role"), ("name", "alice")])[1], "role_1");
         assert_eq!(masker.word("application", "payroll"), "application_1");
         assert_eq!(masked(&mut masker, "cpu_stat", &[("application", "payroll")]), ["application_1"]);
+        assert_eq!(masker.word("consumer_group", "payroll"), "consumer_group_1");
+        assert_eq!(masker.word("consumer_group", "OTHER_GROUPS"), "OTHER_GROUPS");
         assert_eq!(masker.word("state", "active"), "active");
     }
 

@@ -68,6 +68,7 @@ fn session(pid: i32, view: &View, history: &History) -> Detail {
         ("database", text(&session.database)),
         ("role", text(&session.role)),
         ("application", Some(printable(&session.application))),
+        ("consumer group", text(&session.consumer_group)),
         ("client", text(&session.client)),
         ("state", text(&session.state)),
         ("waits for", Some(wait_event(session))),

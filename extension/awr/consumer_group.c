@@ -1,0 +1,322 @@
+/*-------------------------------------------------------------------------
+ *
+ * consumer_group.c
+ *	  The consumer group of each session.
+ *
+ * A session belongs to the group that it sets (cellar.consumer_group, also by ALTER
+ * ROLE or ALTER DATABASE), else to that of the first mapping whose pattern matches
+ * its application name (cellar.consumer_group_mappings), else to OTHER_GROUPS.
+ *
+ * Each process publishes its setting in the slot of its PGPROC, so that others can
+ * read the group of a process.  A slot is written by its process only, without a
+ * lock; a counter of changes that is odd during a change lets a reader recognize a
+ * torn copy.  The slot contains the process identifier: a process that has not set
+ * the group publishes nothing, and has the value of the configuration file, which
+ * the reader has, too.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <ctype.h>
+
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "storage/shmem.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+
+#include "cellar/awr.h"
+#include "cellar/compat.h"
+#include "cellar/statistics.h"
+
+PG_FUNCTION_INFO_V1(cellar_get_consumer_group);
+
+/* Attempts to read a slot that changes meanwhile. */
+#define READ_ATTEMPTS	100
+
+#define DEFAULT_GROUP	"OTHER_GROUPS"
+
+typedef struct GroupSlot
+{
+	uint32		changes;		/* odd during a change */
+	int32		pid;			/* 0 if never set */
+	char		group[NAMEDATALEN]; /* empty: the mappings decide */
+} GroupSlot;
+
+typedef struct GroupMapping
+{
+	char		pattern[NAMEDATALEN];	/* of application names; * matches any
+										 * characters */
+	char		group[NAMEDATALEN];
+} GroupMapping;
+
+typedef struct GroupMappings
+{
+	int			count;
+	GroupMapping mappings[FLEXIBLE_ARRAY_MEMBER];
+} GroupMappings;
+
+char	   *cellar_consumer_group = NULL;
+char	   *cellar_consumer_group_mappings = NULL;
+
+static const GroupMappings *mappings = NULL;
+static GroupSlot *slots = NULL; /* by process number */
+
+/* ---- the slots ---- */
+
+Size
+cellar_consumer_groups_bytes(void)
+{
+	return mul_size(sizeof(GroupSlot), cellar_session_slots());
+}
+
+void
+cellar_consumer_groups_init(void)
+{
+	bool		found;
+
+	slots = ShmemInitStruct("cellar consumer groups", cellar_consumer_groups_bytes(), &found);
+	if (!found)
+		memset(slots, 0, cellar_consumer_groups_bytes());
+}
+
+/* Reads the setting that a process has published.  Returns false if it has published none. */
+static bool
+read_slot(int slot, int pid, char *group)
+{
+	volatile GroupSlot *theirs = &slots[slot];
+
+	for (int i = 0; i < READ_ATTEMPTS; i++)
+	{
+		uint32		before = theirs->changes;
+		int32		owner;
+
+		pg_read_barrier();
+		owner = theirs->pid;
+		memcpy(group, (const char *) theirs->group, NAMEDATALEN);
+		pg_read_barrier();
+		if (before == theirs->changes && before % 2 == 0)
+			return owner == pid;
+	}
+	return false;
+}
+
+/* ---- groups ---- */
+
+static bool
+matches(const char *pattern, const char *name)
+{
+	const char *star = NULL;	/* behind the last * */
+	const char *retry = NULL;	/* where its match ends */
+
+	while (*name != '\0')
+	{
+		if (*pattern == '*')
+		{
+			star = ++pattern;
+			retry = name;
+		}
+		else if (*pattern == *name)
+		{
+			pattern++;
+			name++;
+		}
+		else if (star != NULL)
+		{
+			pattern = star;
+			name = ++retry;
+		}
+		else
+			return false;
+	}
+	while (*pattern == '*')
+		pattern++;
+	return *pattern == '\0';
+}
+
+/*
+ * Fills in the consumer group of a process, whose process number is "slot".  "group"
+ * has NAMEDATALEN bytes.
+ */
+void
+cellar_read_consumer_group(int slot, int pid, const char *application, char *group)
+{
+	if (slots == NULL || !read_slot(slot, pid, group))
+		strlcpy(group, cellar_consumer_group != NULL ? cellar_consumer_group : "", NAMEDATALEN);
+	for (int i = 0; group[0] == '\0' && mappings != NULL && i < mappings->count; i++)
+	{
+		if (matches(mappings->mappings[i].pattern, application))
+			strlcpy(group, mappings->mappings[i].group, NAMEDATALEN);
+	}
+	if (group[0] == '\0')
+		strlcpy(group, DEFAULT_GROUP, NAMEDATALEN);
+}
+
+/* awr.get_consumer_group(pid, application) */
+Datum
+cellar_get_consumer_group(PG_FUNCTION_ARGS)
+{
+	int			pid = PG_GETARG_INT32(0);
+	PGPROC	   *proc = BackendPidGetProc(pid);
+	char		group[NAMEDATALEN];
+
+	if (proc == NULL)
+		PG_RETURN_NULL();
+	cellar_read_consumer_group(CellarProcNumber(proc), pid, text_to_cstring(PG_GETARG_TEXT_PP(1)), group);
+	PG_RETURN_TEXT_P(cstring_to_text(group));
+}
+
+/* ---- settings ---- */
+
+/* Returns whether a text of "length" bytes is the name of a group.  Reports an error to the caller of the check hook. */
+static bool
+is_group_name(const char *name, int length)
+{
+	bool		is_valid = length > 0 && length < NAMEDATALEN;
+
+	for (int i = 0; i < length; i++)
+	{
+		unsigned char byte = (unsigned char) name[i];
+
+		is_valid = is_valid && (IS_HIGHBIT_SET(byte) || isalnum(byte) || strchr("_-.$#", byte) != NULL);
+	}
+	if (!is_valid)
+		GUC_check_errdetail("\"%.*s\" is not a name of a consumer group: 1 to %d letters, digits, or characters of _-.$#.",
+							length, name, NAMEDATALEN - 1);
+	return is_valid;
+}
+
+bool
+cellar_check_consumer_group(char **value, void **extra, GucSource source)
+{
+	return *value == NULL || **value == '\0' || is_group_name(*value, strlen(*value));
+}
+
+/* Publishes the setting of this process. */
+void
+cellar_assign_consumer_group(const char *value, void *extra)
+{
+	volatile GroupSlot *mine;
+
+	if (slots == NULL || MyProc == NULL)
+		return;
+	mine = &slots[CellarProcNumber(MyProc)];
+	mine->changes++;
+	pg_write_barrier();
+	mine->pid = MyProcPid;
+	strlcpy((char *) mine->group, value != NULL ? value : "", NAMEDATALEN);
+	pg_write_barrier();
+	mine->changes++;
+}
+
+static const char *
+skip_spaces(const char *text)
+{
+	while (isspace((unsigned char) *text))
+		text++;
+	return text;
+}
+
+/* Copies the pattern at *text, which "=" follows, and skips both.  Returns false after an error. */
+static bool
+parse_pattern(const char **text, char *pattern)
+{
+	const char *start = *text;
+	const char *from = start;
+	int			length = 0;
+	bool		is_quoted = *from == '"';
+	bool		is_closed = !is_quoted;
+
+	if (is_quoted)
+		from++;
+	while (*from != '\0' && (is_quoted || (*from != '=' && *from != ',')))
+	{
+		/* Two quotes are a quote. */
+		if (is_quoted && *from == '"' && *++from != '"')
+		{
+			is_closed = true;
+			break;
+		}
+		if (length < NAMEDATALEN)
+			pattern[length++] = *from;
+		from++;
+	}
+	while (!is_quoted && length > 0 && isspace((unsigned char) pattern[length - 1]))
+		length--;
+	*text = skip_spaces(from);
+	if (!is_closed)
+		GUC_check_errdetail("Quote without an end in \"%s\".", start);
+	else if (length == 0 && !is_quoted)
+		GUC_check_errdetail("No pattern of application names before \"%s\".", start);
+	else if (**text != '=')
+		GUC_check_errdetail("No \"=\" and consumer group after the pattern in \"%s\".", start);
+	else if (length >= NAMEDATALEN)
+		GUC_check_errdetail("The pattern in \"%s\" is longer than %d bytes.", start, NAMEDATALEN - 1);
+	else
+	{
+		pattern[length] = '\0';
+		*text = skip_spaces(*text + 1);
+		return true;
+	}
+	return false;
+}
+
+/* Copies the name of a group at *text, and skips it with the comma behind it.  Returns false after an error. */
+static bool
+parse_group(const char **text, char *group, bool *is_last)
+{
+	const char *end = strchr(*text, ',');
+	int			length;
+
+	*is_last = end == NULL;
+	if (*is_last)
+		end = *text + strlen(*text);
+	length = end - *text;
+	while (length > 0 && isspace((unsigned char) (*text)[length - 1]))
+		length--;
+	if (!is_group_name(*text, length))
+		return false;
+	memcpy(group, *text, length);
+	group[length] = '\0';
+	*text = *is_last ? end : skip_spaces(end + 1);
+	return true;
+}
+
+bool
+cellar_check_consumer_group_mappings(char **value, void **extra, GucSource source)
+{
+	const char *text = *value != NULL ? skip_spaces(*value) : "";
+	int			most = 1;		/* mappings: one more than commas */
+	bool		is_last = *text == '\0';
+	GroupMappings *parsed;
+
+	for (const char *comma = strchr(text, ','); comma != NULL; comma = strchr(comma + 1, ','))
+		most++;
+	parsed = CellarGucMalloc(offsetof(GroupMappings, mappings) + most * sizeof(GroupMapping));
+	if (parsed == NULL)
+		return false;
+	parsed->count = 0;
+	while (!is_last)
+	{
+		GroupMapping *mapping = &parsed->mappings[parsed->count++];
+
+		if (!parse_pattern(&text, mapping->pattern) || !parse_group(&text, mapping->group, &is_last))
+		{
+			GUC_check_errhint("Write mappings as 'etl*=batch, \"my, program\"=interactive'.");
+			CellarGucFree(parsed);
+			return false;
+		}
+	}
+	*extra = parsed;
+	return true;
+}
+
+void
+cellar_assign_consumer_group_mappings(const char *value, void *extra)
+{
+	mappings = extra;
+}
