@@ -454,6 +454,25 @@ CREATE TABLE awr.sample_event (
 COMMENT ON TABLE awr.sample_event IS
   'session samples of active sessions by statement, plan and wait event; event CPU has no wait_event_type';
 
+-- Of a day that is over, the rows of awr.sample_event of all its AWR snapshots become one per statement, plan and event: there
+-- are millions of the former in a week.
+CREATE TABLE awr.sample_day (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  first_snap bigint NOT NULL,
+  intervals awr.counter
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.sample_day IS
+  'days whose rows of awr.sample_event are summed in awr.sample_day_event: first and last AWR snapshot, and their number';
+
+CREATE TABLE awr.sample_day_event (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  query_id bigint NOT NULL, plan_id bigint NOT NULL,
+  event text COLLATE "C" NOT NULL, wait_event_type text COLLATE "C" NOT NULL, class text COLLATE "C" NOT NULL, foreground boolean NOT NULL,
+  period_ms integer NOT NULL,
+  samples awr.counter
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.sample_day_event IS 'sums of awr.sample_event over a day; snap_id is the last AWR snapshot of the day';
+
 CREATE TABLE awr.sample_session (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
   pid integer NOT NULL, backend_start timestamptz NOT NULL, backend_type text COLLATE "C" NOT NULL,
@@ -1251,6 +1270,40 @@ SET work_mem = '64MB';
 
 COMMENT ON FUNCTION awr.sum_chunks(integer, bigint) IS 'for internal use by awr.sum_samples and awr.report_data';
 
+-- Returns the days whose sums are complete and lie in a period.
+CREATE FUNCTION awr.summed_days(begin_snap bigint, end_snap bigint, instance integer)
+RETURNS date[]
+LANGUAGE sql STABLE
+RETURN ARRAY(SELECT d.snap_day FROM awr.sample_day d
+             WHERE d.instance_id = instance AND d.first_snap > begin_snap AND d.snap_id <= end_snap
+               AND d.intervals = (SELECT count(*) FROM awr.sample_interval i WHERE i.instance_id = d.instance_id AND i.snap_day = d.snap_day));
+
+COMMENT ON FUNCTION awr.summed_days(bigint, bigint, integer) IS 'for internal use by awr.sample_data';
+
+-- Stores the sums of a day, in place of earlier ones. An import can add AWR snapshots to a day that was summed.
+CREATE FUNCTION awr.sum_day(day date, instance integer)
+RETURNS void
+AS $$
+  SELECT awr.create_partitions(day);
+  DELETE FROM awr.sample_day_event e WHERE e.snap_day = day AND e.instance_id = instance;
+  DELETE FROM awr.sample_day d WHERE d.snap_day = day AND d.instance_id = instance;
+  WITH range AS (
+    INSERT INTO awr.sample_day
+      SELECT day, max(i.snap_id), instance, min(i.snap_id), count(*) FROM awr.sample_interval i WHERE i.snap_day = day AND i.instance_id = instance
+      RETURNING snap_id)
+  INSERT INTO awr.sample_day_event
+    SELECT day, r.snap_id, instance, e.query_id, e.plan_id, e.event, e.wait_event_type, e.class, e.foreground, e.period_ms, sum(e.samples)
+    FROM range r, awr.sample_event e
+    WHERE e.snap_day = day AND e.instance_id = instance
+    GROUP BY r.snap_id, e.query_id, e.plan_id, e.event, e.wait_event_type, e.class, e.foreground, e.period_ms
+$$ LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp
+SET enable_sort = off
+SET jit = off
+SET work_mem = '64MB';
+
+COMMENT ON FUNCTION awr.sum_day(date, integer) IS 'for internal use by awr.sum_samples';
+
 -- Stores the sums of the samples of AWR snapshots that have none yet, of ten at most, the latest first. Returns how many. A
 -- report adds up the samples of a snapshot without sums.
 CREATE FUNCTION awr.sum_samples()
@@ -1294,6 +1347,12 @@ BEGIN
       SELECT s.snap_day, s.snap_id, s.instance_id, ticks, lost, period_ms FROM sums WHERE kind = 'interval';
     summed := summed + 1;
   END LOOP;
+  IF summed < 10 THEN
+    PERFORM awr.sum_day(i.snap_day, i.instance_id)
+      FROM (SELECT i.snap_day, i.instance_id, count(*) AS intervals FROM awr.sample_interval i GROUP BY 1, 2) i
+      WHERE i.snap_day < (SELECT max(p.snap_day) FROM awr.snapshot p WHERE p.instance_id = i.instance_id)
+        AND NOT EXISTS (SELECT FROM awr.sample_day d WHERE d.snap_day = i.snap_day AND d.instance_id = i.instance_id AND d.intervals = i.intervals);
+  END IF;
   RETURN summed;
 END
 $$ LANGUAGE plpgsql VOLATILE
@@ -2305,6 +2364,7 @@ AS $$
 DECLARE
   first awr.snapshot;
   last awr.snapshot;
+  days date[] := awr.summed_days(begin_snap, end_snap, instance);
 BEGIN
   SELECT * INTO first FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = begin_snap;
   SELECT * INTO last FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = end_snap;
@@ -2319,6 +2379,10 @@ BEGIN
     SELECT query_id, plan_id, event, wait_event_type, class, foreground, period_ms, sum(samples)::bigint AS samples
     FROM (SELECT query_id, plan_id, event, wait_event_type, class, foreground, period_ms, samples FROM awr.sample_event e
           WHERE e.instance_id = instance AND e.snap_id > begin_snap AND e.snap_id <= end_snap AND e.snap_day BETWEEN first.snap_day AND last.snap_day
+            AND e.snap_day <> ALL (days)
+          UNION ALL
+          SELECT query_id, plan_id, event, wait_event_type, class, foreground, period_ms, samples FROM awr.sample_day_event e
+          WHERE e.instance_id = instance AND e.snap_day = ANY (days)
           UNION ALL
           SELECT query_id, plan_id, event, wait_event_type, class, foreground, period_ms, samples FROM live WHERE kind = 'event') e
     GROUP BY 1, 2, 3, 4, 5, 6, 7),

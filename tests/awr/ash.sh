@@ -164,6 +164,17 @@ check_equal "the sums contain the greatest size of temporary files" "$(q "SELECT
 check_equal "a report from sums equals the report from samples" \
     "$(sampled "$begin_snap" "$end_snap")$(sampled "$begin_snap" "$middle_snap")$(sampled "$middle_snap" "$end_snap")" "$before"
 equal_to_samples "a report from sums"
+# The sums of a day that is over; the day of these AWR snapshots is declared to be over.
+summed=$(sampled "$begin_snap" "$end_snap")
+q "SELECT awr.sum_day(snap_day, instance_id) FROM (SELECT DISTINCT snap_day, instance_id FROM awr.sample_interval) d" >/dev/null
+check_equal "a report from sums of days equals the report from sums of AWR snapshots" "$(sampled "$begin_snap" "$end_snap")" "$summed"
+check_equal "a report over a part of a day does not read the sums of the day" "$(sampled "$middle_snap" "$end_snap")" "$(q "UPDATE awr.sample_day_event SET samples = samples + 1" && sampled "$middle_snap" "$end_snap")"
+check "a report over a day reads the sums of the day" test "$(sampled "$begin_snap" "$end_snap")" != "$summed"
+q "UPDATE awr.sample_day SET intervals = intervals - 1"
+check_equal "a report does not read sums of a day that lack AWR snapshots" "$(sampled "$begin_snap" "$end_snap")" "$summed"
+q "SELECT awr.sum_day(snap_day, instance_id) FROM awr.sample_day" >/dev/null
+check_equal "the sums of a day are replaced" "$(sampled "$begin_snap" "$end_snap"),$(q "SELECT bool_and(intervals > 0) FROM awr.sample_day")" "$summed,t"
+q "DELETE FROM awr.sample_day"
 changed() { sql ash postgres -c "BEGIN" -c "$1" -c "SELECT jsonb_pretty(awr.report_data($begin_snap, $end_snap) -> 'ash')" -c "ROLLBACK"; }
 for table in sample_event sample_session sample_blocking sample_slot; do
     check "a report reads awr.$table" test "$(changed "UPDATE awr.$table SET samples = samples + 1")" != "$(changed "SELECT")"

@@ -83,7 +83,7 @@ impl Builder {
                 { "query_id": SELECT, "plan_id": 11, "database": "shop", "role": "web", "toplevel": true, "calls": 2_000_000,
                   "text": "SELECT * FROM orders WHERE id = $1", "elapsed_us": 0.15 * HOUR_US, "cpu_us": 0.1 * HOUR_US,
                   "shared_blks_hit": 40_000_000, "shared_blks_read": 200_000, "blk_read_us": 0.03 * HOUR_US, "rows": 2_000_000,
-                  "plan_us": 0.01 * HOUR_US, "plans": 2_000_000, "max_us": 150_000 },
+                  "plan_us": 0.01 * HOUR_US, "plans": 2_000_000, "parse_us": 0.005 * HOUR_US, "parses": 1_900_000, "max_us": 150_000 },
                 { "query_id": UPDATE, "plan_id": 12, "database": "shop", "role": "web", "toplevel": true, "calls": 700_000,
                   "text": "UPDATE stock SET amount = amount - $1 WHERE id = $2", "elapsed_us": 0.14 * HOUR_US, "cpu_us": 0.1 * HOUR_US,
                   "shared_blks_hit": 20_000_000, "shared_blks_read": 90_000, "blk_read_us": 0.02 * HOUR_US, "rows": 700_000,
@@ -145,7 +145,12 @@ impl Builder {
                 "by_event": [{ "event": null, "class": "CPU", "foreground": true, "samples": 3400 },
                              { "event": "DataFileRead", "class": "User I/O", "foreground": true, "samples": 1200 }],
                 "top_sql": [{ "query_id": SELECT, "plan_id": 11, "event": null, "samples": 1900 }],
-                "top_sessions": [{ "pid": 4711, "role": "web", "application": "shopd", "database": "shop", "class": "User I/O", "samples": 800 }]
+                "top_sessions": [{ "pid": 4711, "role": "web", "application": "shopd", "database": "shop", "class": "User I/O",
+                                   "consumer_group": "web", "samples": 800 }],
+                "by_consumer_group": [{ "consumer_group": "web", "class": "CPU", "samples": 3000 },
+                                      { "consumer_group": "web", "class": "User I/O", "samples": 800 },
+                                      { "consumer_group": "web", "class": "Commit", "samples": 200 },
+                                      { "consumer_group": "OTHER_GROUPS", "class": "User I/O", "samples": 400 }]
             }
         }))
     }
