@@ -2509,13 +2509,18 @@ BEGIN
   -- Statements in progress at the end count up to the end, and those in progress at the begin from there. A server that was
   -- started meanwhile has not counted the latter.
   SELECT jsonb_agg((awr.to_document(s) - 'datid' - 'datname') || jsonb_build_object('oid', (s ->> 'datid')::bigint, 'name', coalesce(s ->> 'datname', '(shared objects)'),
+                     'cpu_us', w.cpu_us, 'run_queue_us', w.run_queue_us, 'parse_us', w.parse_us, 'commit_us', w.commit_us,
                      'active_us', greatest(0, round((s ->> 'active_time')::numeric * 1000) + coalesce((last.facts -> 'open_us' ->> (s ->> 'datid'))::numeric, 0)
                                                 - coalesce((open_at_begin ->> (s ->> 'datid'))::numeric, 0)) + coalesce(w.us, 0),
                      'size_begin', (s ->> 'size')::bigint - (s ->> 'size_growth')::bigint) ORDER BY (s ->> 'active_time')::float8 DESC NULLS LAST)
     INTO databases
     FROM awr.sum_intervals('database_stat', begin_snap, end_snap, instance) s
          CROSS JOIN (SELECT CASE WHEN first.facts -> 'incarnation' = last.facts -> 'incarnation' THEN first.facts -> 'open_us' END AS open_at_begin) o
-         LEFT JOIN (SELECT e ->> 'database' AS datid, sum((e ->> 'elapsed_us')::numeric) AS us FROM jsonb_array_elements(cpu) e GROUP BY 1) w ON w.datid = s ->> 'datid';
+         LEFT JOIN (SELECT e ->> 'database' AS datid, sum((e ->> 'elapsed_us')::numeric) AS us,
+                           sum((e ->> 'cpu_us')::numeric) FILTER (WHERE e ->> 'backend_type' IN ('client backend', 'parallel worker')) AS cpu_us,
+                           sum((e ->> 'run_queue_us')::numeric) FILTER (WHERE e ->> 'backend_type' IN ('client backend', 'parallel worker')) AS run_queue_us,
+                           sum((e ->> 'parse_us')::numeric) AS parse_us, sum((e ->> 'commit_us')::numeric) AS commit_us
+                    FROM jsonb_array_elements(cpu) e GROUP BY 1) w ON w.datid = s ->> 'datid';
 
   -- Names of roles and tablespaces by object identifier
   SELECT coalesce(jsonb_object_agg(class, by_oid), '{}') INTO names
@@ -2673,7 +2678,8 @@ BEGIN
     'events', coalesce(events, '[]') || coalesce(sampled, '[]'),
     'ash', ash,
     'services', (SELECT jsonb_agg(jsonb_build_object('database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
-                          'backend_type', s -> 'backend_type', 'application', s -> 'application', 'cpu_us', s -> 'cpu_us', 'run_queue_us', s -> 'run_queue_us'))
+                          'backend_type', s -> 'backend_type', 'application', s -> 'application', 'cpu_us', s -> 'cpu_us', 'run_queue_us', s -> 'run_queue_us',
+                          'parse_us', s -> 'parse_us', 'commit_us', s -> 'commit_us'))
                  FROM jsonb_array_elements(cpu) s),
     'os', (SELECT jsonb_agg(CASE WHEN NOT s ? 'value' THEN jsonb_build_object('name', s -> 'name', 'value', s -> 'total', 'unit', CASE WHEN s ->> 'name' LIKE '%TIME' THEN 'us' WHEN s ->> 'name' LIKE '%REQUESTS' THEN 'requests' ELSE 'bytes' END)
                                  ELSE jsonb_build_object('name', s -> 'name', 'end', s -> 'value', 'value', s -> 'value',
@@ -3359,7 +3365,8 @@ GRANT EXECUTE ON FUNCTION awr.create_snapshot(text), awr.create_baseline(text, b
   awr.report_data(bigint, bigint, integer), awr.report(bigint, bigint, text, integer),
   awr.diff_report(bigint, bigint, bigint, bigint, text, integer), awr.wait_class(text, text, boolean), awr.get_samples(bigint),
   awr.get_consumer_group(integer, text),
-  awr.get_sampler_state(), awr.get_incarnation(), awr.check_period(bigint, bigint, integer) TO pg_monitor;
+  awr.get_sampler_state(), awr.get_incarnation(), awr.check_period(bigint, bigint, integer),
+  awr.get_statements(), awr.get_plans(bigint), awr.get_cpu(), awr.get_relations() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION awr.ash_data(timestamptz, timestamptz, text[], jsonb, integer),
   awr.ash_report(timestamptz, timestamptz, text, text[], jsonb, integer), awr.sql_id(bigint), awr.query_id(text),
   awr.sql_data(bigint, bigint, bigint, integer), awr.sql_report(bigint, bigint, bigint, text, integer) TO pg_monitor;

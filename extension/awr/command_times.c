@@ -154,10 +154,8 @@ time_commit(XactEvent event, void *arg)
 				INSTR_TIME_SET_CURRENT(commit_started);
 			break;
 		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_PREPARE:
-		case XACT_EVENT_ABORT:
 			cellar_forget_phase();
-			if (event != XACT_EVENT_COMMIT || INSTR_TIME_IS_ZERO(commit_started))
+			if (INSTR_TIME_IS_ZERO(commit_started))
 				break;
 			INSTR_TIME_SET_CURRENT(now);
 			elapsed = now;
@@ -166,6 +164,10 @@ time_commit(XactEvent event, void *arg)
 			times.commits++;
 			times.commit_us += INSTR_TIME_GET_MICROSEC(elapsed);
 			flush_if_due(now);
+			break;
+		case XACT_EVENT_PREPARE:
+		case XACT_EVENT_ABORT:
+			cellar_forget_phase();
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 			/* Workers that build an index or vacuum call no other hook. */

@@ -96,6 +96,8 @@ fn merge_services(document: &mut Document) {
             (&mut sum.samples, service.samples),
             (&mut sum.cpu_us, service.cpu_us),
             (&mut sum.run_queue_us, service.run_queue_us),
+            (&mut sum.parse_us, service.parse_us),
+            (&mut sum.commit_us, service.commit_us),
         ] {
             if let Some(value) = value {
                 *total = Some(total.unwrap_or(0.0) + value);

@@ -119,6 +119,8 @@ records! {
         frozen_age: Measure,
         cpu_us: Measure,
         run_queue_us: Measure,
+        parse_us: Measure,
+        commit_us: Measure,
     }
 
     /// Activity of one application of one role in one database.
@@ -131,6 +133,8 @@ records! {
         samples: Measure,
         cpu_us: Measure,
         run_queue_us: Measure,
+        parse_us: Measure,
+        commit_us: Measure,
     }
 
     Slru {

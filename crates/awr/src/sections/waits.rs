@@ -1,7 +1,7 @@
 //! Wait events: time model, wait classes, foreground and background events, histograms, services.
 
 use super::{Chart, Group, Section};
-use crate::document::{Event, Measure, names};
+use crate::document::{Event, Measure, Statement, names};
 use crate::figures::time::{average_wait_us, background_waits, foreground_waits, is_wait, wait_classes};
 use crate::figures::{histogram, percent, ratio, sum};
 use crate::table::{Cell, Table, duration};
@@ -10,11 +10,13 @@ use crate::view::{View, top};
 const EVENT_ROWS: usize = 60;
 const HISTOGRAM_CHARTS: usize = 6;
 const SERVICE_ROWS: usize = 30;
+const DATABASE_ROWS: usize = 30;
 
 pub fn sections(view: &View<'_>) -> Vec<Section> {
     let mut sections = vec![time_model(view), foreground_classes(view), events(view, true), events(view, false)];
     sections.extend(histograms(view));
     sections.push(services(view));
+    sections.push(databases(view));
     sections
 }
 
@@ -246,8 +248,17 @@ fn histograms(view: &View<'_>) -> Vec<Section> {
 fn services(view: &View<'_>) -> Section {
     let document = view.document;
     let period = document.ash.period_us;
-    let columns =
-        ["<Service Name", "<Database", "<Role", "DB Time (s)", "% DB time", "DB CPU (s)", "CPU run queue (s)"];
+    let columns = [
+        "<Service Name",
+        "<Database",
+        "<Role",
+        "DB Time (s)",
+        "% DB time",
+        "DB CPU (s)",
+        "CPU run queue (s)",
+        "Parse (s)",
+        "Commit (s)",
+    ];
     let db_time = |samples: Measure| samples.zip(period).map(|(samples, us)| samples * us);
     let services = top(document.services.iter(), SERVICE_ROWS, |service| {
         sum([service.cpu_us, service.run_queue_us, db_time(service.samples)])
@@ -262,9 +273,47 @@ fn services(view: &View<'_>) -> Section {
             Cell::percent(view.model.percent_of_db_time(us), 1),
             Cell::seconds(service.cpu_us, 1),
             Cell::seconds(service.run_queue_us, 1),
+            Cell::seconds(service.parse_us, 1),
+            Cell::seconds(service.commit_us, 1),
         ]
     }));
     Section::new("services", Group::Waits, "Service Statistics")
-        .note("A service is an application_name; DB time is sampled, CPU times are counted by the kernel")
+        .note("A service is an application_name; DB time is sampled, CPU times are counted by the kernel, parses and commits are timed")
         .table_or(table.without_empty_columns(), no_samples(view))
+}
+
+/// The time model of each database.
+fn databases(view: &View<'_>) -> Section {
+    let document = view.document;
+    let columns = [
+        "<Database",
+        "DB Time (s)",
+        "% DB time",
+        "DB CPU (s)",
+        "CPU run queue (s)",
+        "Parse (s)",
+        "Plan (s)",
+        "Execute (s)",
+        "Commit (s)",
+    ];
+    let of_statements = |name: &str, us: fn(&Statement) -> Measure| {
+        sum(document.statements.iter().filter(|statement| &*statement.database == name).map(us))
+    };
+    let databases = top(document.databases.iter(), DATABASE_ROWS, |database| database.active_us);
+    let table = Table::new(&columns).with_rows(databases.into_iter().map(|database| {
+        vec![
+            Cell::text(database.name.known().unwrap_or("(shared)")),
+            Cell::seconds(database.active_us, 2),
+            Cell::percent(view.model.percent_of_db_time(database.active_us), 2),
+            Cell::seconds(database.cpu_us, 2),
+            Cell::seconds(database.run_queue_us, 2),
+            Cell::seconds(database.parse_us, 2),
+            Cell::seconds(of_statements(&database.name, |statement| statement.plan_us), 2),
+            Cell::seconds(of_statements(&database.name, |statement| statement.elapsed_us), 2),
+            Cell::seconds(database.commit_us, 2),
+        ]
+    }));
+    Section::new("time-model-databases", Group::Waits, "Time Model Statistics by Database")
+        .note("Timed and counted as in Time Model Statistics; CPU and run queue of sessions and their parallel workers")
+        .table_or(table.without_empty_columns(), "Not available: the snapshots contain no databases")
 }
