@@ -183,7 +183,8 @@ fn consumer_groups(view: &View<'_>) -> Section {
         *classes.entry(&activity.class).or_default() += activity.samples.unwrap_or(0.0);
     }
     let samples = |classes: &BTreeMap<&str, f64>| Some(classes.values().sum::<f64>());
-    let columns = ["<Consumer Group", "% Activity", "Avg Active Sessions", "Samples", "% CPU", "<Top Wait Class", "% Class"];
+    let columns =
+        ["<Consumer Group", "% Activity", "Avg Active Sessions", "Samples", "% CPU", "<Top Wait Class", "% Class"];
     let table = Table::new(&columns).with_rows(top(groups, ROWS, |(_, classes)| samples(classes)).into_iter().map(
         |(group, classes)| {
             let all = samples(&classes);

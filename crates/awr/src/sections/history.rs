@@ -266,7 +266,17 @@ fn top_sql(view: &View<'_>) -> Section {
 }
 
 fn top_sessions(document: &Document) -> Section {
-    let columns = ["Sid", "<Event", "<Event Class", "<User", "<Program", "<Consumer Group", "<Database", "<Session Type", "Temp Max"];
+    let columns = [
+        "Sid",
+        "<Event",
+        "<Event Class",
+        "<User",
+        "<Program",
+        "<Consumer Group",
+        "<Database",
+        "<Session Type",
+        "Temp Max",
+    ];
     let table = table(document, &columns, &document.history.top_sessions, |activity| {
         vec![
             Cell::integer(activity.pid),

@@ -131,7 +131,15 @@ const LISTS: [List; 15] = [
         title: "SQL ordered by Parse Time",
         note: "Ordered by the sum of Parse Time (grammar and analysis) and Plan Time (rewriting and planning), which %Total \
                and per Exec refer to. Not contained: statements of functions, and statements that were never planned",
-        columns: &["Parse Time (s)", "Plan Time (s)", "Parse Calls", "Plannings", "Executions", "per Exec (s)", "%Total"],
+        columns: &[
+            "Parse Time (s)",
+            "Plan Time (s)",
+            "Parse Calls",
+            "Plannings",
+            "Executions",
+            "per Exec (s)",
+            "%Total",
+        ],
         key: |sql, _| sql.preparation_us(),
         total: |view| sum(view.sql.iter().map(Sql::preparation_us)),
         cells: |sql, _, share| {

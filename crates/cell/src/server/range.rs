@@ -19,7 +19,7 @@ use crate::frame_stream::{FrameStream, StreamError};
 use crate::log_context;
 use crate::relation::Segments;
 use crate::smart_scan::{ScanSink, SmartScan};
-use crate::state::HelperThreads;
+use crate::state::{HelperPermit, HelperThreads};
 
 /// Maximum number of ranges that a backend may request ahead while it answers a query.
 const QUEUED_RANGES_MAX: usize = 1024;
@@ -63,35 +63,31 @@ pub fn scan(
         let name = std::thread::current().name().unwrap_or("scan").to_owned();
         let log_context = log_context::current();
         // If a thread cannot be started, the other threads scan its parts.
-        let start = |scan| {
+        let start = |scan, permit| {
             let log_context = log_context.clone();
             std::thread::Builder::new().name(name.clone()).spawn_scoped(scope, move || {
+                let _permit: HelperPermit<'_> = permit;
                 log_context::set(log_context);
                 shared.scan_parts(scan, &mut { shared.parts }, true)
             })
         };
-        let mut helpers = Some(helpers.iter_mut().take(parts.total() - 1)).filter(|helpers| helpers.len() > 0);
-        let mut permits = None;
+        let mut helpers = helpers.iter_mut().take(parts.total() - 1);
         let mut started_threads = Vec::new();
-        let (started, mut taken) = (Instant::now(), 0);
+        let started = Instant::now();
         let mut own_parts = std::iter::from_fn(|| {
-            let scanned = parts.start(taken) - range.first;
-            if taken > 0
-                && started.elapsed() * (range.end - range.first - scanned) >= ALONE_MAX * scanned
-                && let Some(helpers) = helpers.take()
-            {
-                let acquired = helper_threads.acquire(helpers.len());
+            let scanned = parts.taken_end() - range.first;
+            if scanned > 0 && started.elapsed() * (range.end - range.first - scanned) >= ALONE_MAX * scanned {
+                // Other scans may have released permits since the previous part.
+                let permits = helper_threads.acquire(helpers.len());
                 // A helper without memory would only pass its parts through.
-                let helpers = helpers.take(acquired.count).filter_map(|scan| scan.reserve().then_some(scan));
-                started_threads.extend(helpers.filter_map(|scan| start(scan).ok()));
-                permits = Some(acquired);
+                let reserved =
+                    permits.zip(helpers.by_ref()).filter_map(|(permit, scan)| scan.reserve().then_some((permit, scan)));
+                started_threads.extend(reserved.filter_map(|(permit, scan)| start(scan, permit).ok()));
             }
-            taken += 1;
             (&parts).next()
         });
         let mut last = shared.scan_parts(own, &mut own_parts, false);
         let joined: Vec<_> = started_threads.into_iter().map(|thread| thread.join()).collect();
-        drop(permits);
         for helper in joined {
             let helpers_last = helper.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             last = last.and_then(|mut last| {
@@ -104,7 +100,7 @@ pub fn scan(
     let mut last = last?;
     if scans.iter().any(SmartScan::has_groups) {
         let permits = helper_threads.acquire(scans.len() - 1);
-        last.extend(shared.finish_groups(scans, permits.count)?);
+        last.extend(shared.finish_groups(scans, permits.len())?);
     }
     let mut done = Vec::new();
     FrameHeader::frame(&mut done, Kind::RangeDone, |out| RangeDone { stats: ScanStats::default() }.encode(out));
@@ -221,6 +217,11 @@ impl Parts {
         let first = self.range.first / self.part_blocks;
         let parts = self.range.end.div_ceil(self.part_blocks).saturating_sub(first).max(1);
         parts as usize + usize::from(self.first_end.is_some())
+    }
+
+    /// Returns the end of the parts that threads have taken.
+    fn taken_end(&self) -> u32 {
+        self.start(self.taken.load(Ordering::Relaxed))
     }
 
     /// Returns the first block of a part, or the end of the range for a number of at least [`Self::total`].
@@ -362,7 +363,7 @@ mod tests {
                 std::thread::yield_now();
             }
             let processors = state.helper_threads.processors;
-            assert_eq!(state.helper_threads.acquire(processors + 1).count, processors, "a permit was not released");
+            assert_eq!(state.helper_threads.acquire(processors + 1).len(), processors, "a permit was not released");
             for region in (0..REGIONS).map(RegionIndex) {
                 let written = volume.try_write(object, region.start(), &[0; 8192]).unwrap();
                 assert_eq!(written, Some(8192), "region {region} is pinned");

@@ -10,10 +10,15 @@ pub struct HelperThreads {
     pub processors: usize,
 }
 
-/// Helper threads that a scan may run; released on drop.
+/// The permit of a helper thread that a scan may run; released on drop.
+pub struct HelperPermit<'a> {
+    threads: &'a HelperThreads,
+}
+
+/// Permits that a scan has acquired. Those that are not taken out are released on drop.
 pub struct HelperPermits<'a> {
     threads: &'a HelperThreads,
-    pub count: usize,
+    count: usize,
 }
 
 impl Default for HelperThreads {
@@ -51,6 +56,27 @@ impl Drop for PausedHelper<'_> {
     }
 }
 
+impl<'a> Iterator for HelperPermits<'a> {
+    type Item = HelperPermit<'a>;
+
+    fn next(&mut self) -> Option<HelperPermit<'a>> {
+        self.count = self.count.checked_sub(1)?;
+        Some(HelperPermit { threads: self.threads })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.count, Some(self.count))
+    }
+}
+
+impl ExactSizeIterator for HelperPermits<'_> {}
+
+impl Drop for HelperPermit<'_> {
+    fn drop(&mut self) {
+        self.threads.free.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 impl Drop for HelperPermits<'_> {
     fn drop(&mut self) {
         self.threads.free.fetch_add(self.count as isize, Ordering::Relaxed);
@@ -66,11 +92,23 @@ mod tests {
         let threads = HelperThreads { free: AtomicIsize::new(3), processors: 3 };
         let first = threads.acquire(2);
         let second = threads.acquire(2);
-        assert_eq!((first.count, second.count, threads.acquire(1).count), (2, 1, 0));
+        assert_eq!((first.len(), second.len(), threads.acquire(1).len()), (2, 1, 0));
         drop(first);
-        assert_eq!(threads.acquire(5).count, 2);
+        assert_eq!(threads.acquire(5).len(), 2);
         drop(second);
-        assert_eq!(threads.acquire(5).count, 3);
+        assert_eq!(threads.acquire(5).len(), 3);
+    }
+
+    #[test]
+    fn a_permit_is_released_when_its_thread_ends() {
+        let threads = HelperThreads { free: AtomicIsize::new(3), processors: 3 };
+        let mut permits = threads.acquire(3);
+        let first = permits.next();
+        assert_eq!((permits.len(), threads.acquire(1).len()), (2, 0));
+        drop(first);
+        assert_eq!(threads.acquire(5).len(), 1);
+        drop(permits);
+        assert_eq!(threads.acquire(5).len(), 3);
     }
 
     #[test]
@@ -79,12 +117,12 @@ mod tests {
         let first = threads.acquire(1);
         let paused = threads.pause();
         let second = threads.acquire(2);
-        assert_eq!((first.count, second.count), (1, 1));
+        assert_eq!((first.len(), second.len()), (1, 1));
         drop(paused);
-        assert_eq!(threads.acquire(1).count, 0);
+        assert_eq!(threads.acquire(1).len(), 0);
         drop(second);
-        assert_eq!(threads.acquire(1).count, 0, "the first thread continues");
+        assert_eq!(threads.acquire(1).len(), 0, "the first thread continues");
         drop(first);
-        assert_eq!(threads.acquire(2).count, 1);
+        assert_eq!(threads.acquire(2).len(), 1);
     }
 }

@@ -16,7 +16,7 @@ pub mod storage_index;
 mod unit_directories;
 
 pub use commit_cache::{CommitCache, Incarnation, Transactions};
-pub use helpers::HelperThreads;
+pub use helpers::{HelperPermit, HelperThreads};
 pub use incompressible_units::IncompressibleUnits;
 pub use memory::{MemoryBudget, MemoryKind};
 pub use region_table::RegionTable;

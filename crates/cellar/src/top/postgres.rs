@@ -241,7 +241,9 @@ fn wait_class_expression() -> Option<&'static str> {
 
 fn activity_query(has_groups: bool) -> String {
     let group = match has_groups {
-        true => "CASE WHEN backend_type IN ('client backend', 'parallel worker') THEN awr.get_consumer_group(pid, application_name) END",
+        true => {
+            "CASE WHEN backend_type IN ('client backend', 'parallel worker') THEN awr.get_consumer_group(pid, application_name) END"
+        }
         false => "NULL",
     };
     let class = wait_class_expression().unwrap_or("'Other'");

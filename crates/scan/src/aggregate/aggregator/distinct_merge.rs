@@ -17,8 +17,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// With fewer values in all sets, one thread merges faster than several threads start.
 const VALUES_MIN: usize = 32 << 10;
-/// The groups have at least this many values on average; a thread has states of all groups.
-const VALUES_PER_GROUP_MIN: usize = 4;
+/// Minimum values for each group and thread. Each thread has states of all groups; this many values have acquired more memory
+/// ([`VALUE_BYTES`]) than they need by the size of the states.
+const VALUES_PER_STATE_MIN: usize = 4;
 /// Values of all sets in a partition, which fits into the second-level cache.
 const PARTITION_VALUES: usize = 16 << 10;
 const PARTITIONS_MAX: usize = 512;
@@ -78,7 +79,7 @@ impl Aggregator {
         let rows: u64 = aggregators.iter().map(|aggregator| aggregator.rows).sum();
         let magnitude = aggregators.iter().fold(0u128, |sum, aggregator| sum.saturating_add(aggregator.magnitude));
         let pays = values >= values_min
-            && values / VALUES_PER_GROUP_MIN >= groups
+            && values / VALUES_PER_STATE_MIN / aggregators.len().max(1) >= groups
             && aggregators.iter().filter(|aggregator| aggregator.rows > 0).count() > 1
             && rows <= ROWS_MAX
             && magnitude <= MAGNITUDE_SUM_MAX
