@@ -223,6 +223,7 @@ cellar_init_awr(void)
 	cellar_current_plans_init();
 	cellar_consumer_groups_init();
 	cellar_relations_init(&locks[4].lock);
+	cellar_install_utility_statements();
 }
 
 void

@@ -494,6 +494,21 @@ cellar_install_statements(void)
 	ExecutorFinish_hook = finish_query;
 	previous_end = ExecutorEnd_hook;
 	ExecutorEnd_hook = end_query;
+}
+
+/*
+ * Installs the hook of utility statements, when all libraries are loaded: that of
+ * pg_stat_statements removes the query identifier before it calls the next hook.
+ */
+void
+cellar_install_utility_statements(void)
+{
+	static bool installed = false;
+
+	/* Shared memory is initialized again after a crash. */
+	if (installed)
+		return;
+	installed = true;
 	previous_utility = ProcessUtility_hook;
 	ProcessUtility_hook = run_utility;
 }

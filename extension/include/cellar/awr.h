@@ -60,6 +60,7 @@ extern void cellar_statements_init(LWLock *lock);
 
 /* statements.c */
 extern void cellar_install_statements(void);
+extern void cellar_install_utility_statements(void);
 extern bool cellar_in_statement(void);
 
 /* texts.c */
