@@ -80,7 +80,7 @@ def compare(page, kind, in_code, in_page):
 def check_settings():
     page = "docs/reference/settings.md"
     code = read("extension/settings.c")
-    call = r'DefineCustom(\w+)Variable\(\s*"([^"]+)",(.*?)NULL, NULL, NULL\);'
+    call = r'DefineCustom(\w+)Variable\(\s*"([^"]+)",(.*?)\w+, \w+, NULL\);'
     found = {}
     for kind, name, body in re.findall(call, code, re.S):
         arguments = re.search(r"&\w+,\s*([^,]+),(.*?)(PGC_\w+)", body, re.S)
