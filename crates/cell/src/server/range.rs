@@ -71,18 +71,20 @@ pub fn scan(
                 shared.scan_parts(scan, &mut { shared.parts }, true)
             })
         };
-        let mut helpers = helpers.iter_mut().take(parts.total() - 1);
+        let mut idle = &mut helpers[..helper_count.min(parts.total() - 1)];
         let mut started_threads = Vec::new();
         let started = Instant::now();
         let mut own_parts = std::iter::from_fn(|| {
             let scanned = parts.taken_end() - range.first;
             if scanned > 0 && started.elapsed() * (range.end - range.first - scanned) >= ALONE_MAX * scanned {
-                // Other scans may have released permits since the previous part.
-                let permits = helper_threads.acquire(helpers.len());
-                // A helper without memory would only pass its parts through.
-                let reserved =
-                    permits.zip(helpers.by_ref()).filter_map(|(permit, scan)| scan.reserve().then_some((permit, scan)));
-                started_threads.extend(reserved.filter_map(|(permit, scan)| start(scan, permit).ok()));
+                // Other scans may have released permits and memory since the previous part. A helper without memory would
+                // only pass its parts through.
+                for permit in helper_threads.acquire(idle.len()) {
+                    if !idle.first_mut().is_some_and(SmartScan::reserve) {
+                        break;
+                    }
+                    started_threads.extend(idle.split_off_first_mut().and_then(|scan| start(scan, permit).ok()));
+                }
             }
             (&parts).next()
         });
