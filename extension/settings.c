@@ -19,6 +19,7 @@ bool		cellar_offload_processing = true;
 bool		cellar_join_filters = true;
 bool		cellar_lookup_joins = true;
 int			cellar_lookup_table_rows = 1048576;
+bool		cellar_unnest_subqueries_enabled = true;
 int			cellar_plan_display = CELLAR_DISPLAY_AUTO;
 bool		cellar_simulate_offload = false;
 int			cellar_min_scan_size = 1024;
@@ -68,6 +69,15 @@ cellar_define_settings(void)
 							 "Enables lookup joins: cells join the rows of a table with small tables and aggregate them.",
 							 "PostgreSQL evaluates the other sides of the joins and sends their rows to the cell.",
 							 &cellar_lookup_joins,
+							 true,
+							 PGC_USERSET,
+							 GUC_EXPLAIN,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("cellar.unnest_subqueries",
+							 "Enables joins with groups in place of correlated subqueries with aggregates.",
+							 "The planner plans such a statement in both forms and chooses by cost.",
+							 &cellar_unnest_subqueries_enabled,
 							 true,
 							 PGC_USERSET,
 							 GUC_EXPLAIN,

@@ -5,9 +5,10 @@
  *	  a cell can scan it.
  *
  * A cell's file service answers an ioctl on each of its files and directories
- * with six lines: the version of the answer, the path of the cell's socket, the
+ * with seven lines: the version of the answer, the path of the cell's socket, the
  * instance of the daemon, the instance's age in microseconds, whether the cell
- * refuses changes, and the file's path relative to the mount.
+ * refuses changes, the limit of the memory for groups, and the file's path relative
+ * to the mount.
  *
  *-------------------------------------------------------------------------
  */

@@ -53,6 +53,27 @@ cellar_create_aggregate_state(CustomScan *cscan)
 	return (Node *) state;
 }
 
+/*
+ * Replaces the columns of lookup tables in keys and aggregates by those that follow
+ * the relation's, and compiles the conditions on joined rows.
+ */
+static void
+add_lookups(CellarAggregateState *state, List **keys, List **aggregates)
+{
+	CustomScan *cscan = (CustomScan *) state->css.ss.ps.plan;
+	int			nkeys = list_length(*keys);
+	int			naggregates = list_length(*aggregates);
+	List	   *expressions = list_concat(list_concat_copy(*keys, *aggregates), cellar_get_join_conditions(cscan));
+
+	expressions = cellar_number_lookup_columns(state->lookups, expressions, cscan->scan.scanrelid,
+											   RelationGetNumberOfAttributes(state->css.ss.ss_currentRelation));
+	*keys = list_truncate(list_copy(expressions), nkeys);
+	*aggregates = list_truncate(list_copy_tail(expressions, nkeys), naggregates);
+	cellar_share_lookups(state->lookups);
+	state->join_conditions = cellar_compile_join_conditions(list_copy_tail(expressions, nkeys + naggregates),
+															&state->css.ss.ps);
+}
+
 static void
 begin_aggregate(CustomScanState *node, EState *estate, int eflags)
 {
@@ -73,6 +94,8 @@ begin_aggregate(CustomScanState *node, EState *estate, int eflags)
 
 	/* A batch has the keys first; the output has the order of the plan. */
 	cellar_get_aggregation(cscan, &keys, &aggregates);
+	if (state->lookups != NIL)
+		add_lookups(state, &keys, &aggregates);
 	state->columns = palloc(list_length(cscan->custom_scan_tlist) * sizeof(int) + 1);
 	next_aggregate = nkeys = list_length(keys);
 	if (cellar_get_distinct(cscan, &state->distinct))
@@ -115,19 +138,6 @@ begin_aggregate(CustomScanState *node, EState *estate, int eflags)
 		}
 	}
 	state->ncolumns = next_aggregate;
-	if (state->lookups != NIL)
-	{
-		List	   *expressions = list_concat(list_concat_copy(keys, aggregates), cellar_get_join_conditions(cscan));
-		int			naggregates = list_length(aggregates);
-
-		expressions = cellar_number_lookup_columns(state->lookups, expressions, cscan->scan.scanrelid,
-												   RelationGetNumberOfAttributes(node->ss.ss_currentRelation));
-		keys = list_truncate(list_copy(expressions), nkeys);
-		aggregates = list_truncate(list_copy_tail(expressions, nkeys), naggregates);
-		cellar_share_lookups(state->lookups);
-		state->join_conditions =
-			cellar_compile_join_conditions(list_copy_tail(expressions, nkeys + naggregates), &node->ss.ps);
-	}
 
 	state->expressions = cellar_compile_aggregation(list_truncate(keys, nkeys), aggregates, &node->ss.ps);
 	cellar_get_group_pruning(cscan, &state->pruning);

@@ -120,6 +120,23 @@ compile_any_all(ScalarArrayOpExpr *expr, CompileContext *context)
 	step->partner = first;
 }
 
+/* Compiles scalar IN (subquery). */
+static void
+compile_in_subquery(SubPlan *subplan, CompileContext *context)
+{
+	OpExpr	   *test = castNode(OpExpr, subplan->testexpr);
+	SubqueryValues *values = palloc0(sizeof(SubqueryValues));
+	Step	   *step;
+
+	compile_expression(linitial(test->args), context);
+	values->subquery = list_nth(context->parent->state->es_subplanstates, subplan->plan_id - 1);
+	values->typlen = get_typlen(getBaseType(subplan->firstColType));
+	step = add_step(context->expressions, STEP_IN_SUBQUERY);
+	step->function = test->opfuncid;
+	step->collation = cellar_collation(test->inputcollid);
+	step->subquery = values;
+}
+
 static void
 compile_case(CaseExpr *expr, CompileContext *context)
 {
@@ -244,6 +261,10 @@ compile_expression(Node *node, CompileContext *context)
 
 		case T_ScalarArrayOpExpr:
 			compile_any_all((ScalarArrayOpExpr *) node, context);
+			break;
+
+		case T_SubPlan:
+			compile_in_subquery((SubPlan *) node, context);
 			break;
 
 		case T_BoolExpr:

@@ -134,13 +134,6 @@ cellar_is_integer_equality(Oid function)
 	}
 }
 
-static int64
-integer_value(Datum datum, int16 typlen)
-{
-	return typlen == sizeof(int16) ? DatumGetInt16(datum) :
-		typlen == sizeof(int32) ? DatumGetInt32(datum) : DatumGetInt64(datum);
-}
-
 static void
 add_any_all(CellarRequest *request, Step *step, Value *value)
 {
@@ -158,13 +151,34 @@ add_any_all(CellarRequest *request, Step *step, Value *value)
 		int64	   *integers = palloc(nelements * sizeof(int64));
 
 		for (int i = 0; i < nelements; i++)
-			integers[i] = integer_value(elements[i], value->typlen);
+			integers[i] = cellar_integer_value(elements[i], value->typlen);
 		cellar_qual_any_integer(request, step->function, integers, nelements);
 		return;
 	}
 	for (int i = 0; i < nelements; i++)
 		add_datum(request, value, elements[i], nulls[i]);
 	cellar_qual_any_all(request, step->function, step->collation, step->any, nelements);
+}
+
+/* The result of IN is NULL instead of false if the subquery has returned a NULL. */
+static void
+add_in_subquery(CellarRequest *request, const Step *step)
+{
+	const SubqueryValues *values = step->subquery;
+
+	if (values->nintegers == 0)
+	{
+		if (values->has_null)
+			cellar_qual_const(request, INT8OID, NULL, 0);
+		cellar_qual_any_all(request, step->function, step->collation, true, values->has_null ? 1 : 0);
+		return;
+	}
+	cellar_qual_any_integer(request, step->function, values->integers, values->nintegers);
+	if (values->has_null)
+	{
+		cellar_qual_const(request, BOOLOID, NULL, 0);
+		cellar_qual_or(request, 2);
+	}
 }
 
 /* Adds the steps [first, end) to the request. */
@@ -215,6 +229,9 @@ add_steps(CellarExpressions *expressions, int first, int end, CellarRequest *req
 			case STEP_ANY_ALL:
 				add_any_all(request, step, expressions->steps[step->partner].value);
 				break;
+			case STEP_IN_SUBQUERY:
+				add_in_subquery(request, step);
+				break;
 			case STEP_BOOLEAN_TEST:
 				cellar_qual_boolean_test(request, step->test);
 				break;
@@ -260,7 +277,7 @@ add_steps(CellarExpressions *expressions, int first, int end, CellarRequest *req
 /*
  * Evaluates subexpressions without columns and adds the expressions to the
  * request.  Returns false when an expression could not be added because of a
- * data exception.  Uses the per-tuple memory of the expression context.
+ * data exception, or because a subquery has too many values.  Uses the per-tuple memory of the expression context.
  */
 bool
 cellar_request_expressions(CellarRequest *request, CellarExpressions *expressions,
@@ -279,6 +296,11 @@ cellar_request_expressions(CellarRequest *request, CellarExpressions *expression
 		{
 			Step	   *step = &expressions->steps[end];
 
+			if (step->subquery != NULL && !cellar_execute_subquery(step->subquery, econtext))
+			{
+				evaluated = false;
+				break;
+			}
 			if (step->value == NULL)
 				continue;
 			if (!evaluate(step->value, econtext))

@@ -26,6 +26,7 @@ typedef enum StepKind
 	STEP_ARRAY,					/* the array of ANY or ALL, without columns;
 								 * precedes the steps of the scalar */
 	STEP_ANY_ALL,
+	STEP_IN_SUBQUERY,			/* follows the steps of the scalar */
 	STEP_BOOLEAN_TEST,
 	STEP_DISTINCT,
 	STEP_COALESCE,
@@ -60,6 +61,23 @@ typedef struct Value
 	bool		isnull;
 } Value;
 
+/* The most values of a subquery that reach a scan, a power of two. */
+#define CELLAR_SUBQUERY_VALUES_MAX	262144
+
+/* The subquery of IN, executed when the scan starts. */
+typedef struct SubqueryValues
+{
+	PlanState  *subquery;
+	int16		typlen;			/* of the first column */
+
+	/* the values of the first column */
+	int64	   *integers;
+	int			nintegers;
+	bool		has_null;
+} SubqueryValues;
+
+extern bool cellar_execute_subquery(SubqueryValues *values, ExprContext *econtext);
+
 typedef struct Step
 {
 	StepKind	kind;
@@ -73,6 +91,7 @@ typedef struct Step
 	bool		any;			/* STEP_ANY_ALL: ANY, not ALL */
 	bool		scalar_is_column;	/* STEP_ARRAY */
 	Value	   *value;			/* STEP_VALUE, STEP_ARRAY */
+	SubqueryValues *subquery;	/* STEP_IN_SUBQUERY */
 	int			partner;		/* STEP_ARRAY: index of its STEP_ANY_ALL, and
 								 * vice versa */
 } Step;

@@ -141,13 +141,6 @@ cellar_find_lookups(PlanState *node, List **tables)
 	return cellar_scan_state(node);
 }
 
-static int64
-key_value(Datum datum, int16 typlen)
-{
-	return typlen == sizeof(int16) ? DatumGetInt16(datum) :
-		typlen == sizeof(int32) ? DatumGetInt32(datum) : DatumGetInt64(datum);
-}
-
 /* Appends the value of a column. */
 static void
 append_value(LookupColumn *column, Datum value, bool isnull)
@@ -204,7 +197,7 @@ add_row(CellarLookupState *state, TupleTableSlot *slot)
 			repalloc(state->keys, state->allocated * row_bytes);
 	}
 	for (int i = 0; i < state->nparts; i++)
-		state->keys[state->nrows * state->nparts + i] = key_value(slot->tts_values[state->parts[i].source],
+		state->keys[state->nrows * state->nparts + i] = cellar_integer_value(slot->tts_values[state->parts[i].source],
 																  state->parts[i].length);
 	state->nrows++;
 	state->bytes = state->nrows * state->nparts * sizeof(int64);

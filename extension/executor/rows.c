@@ -3,8 +3,8 @@
  * rows.c
  *	  Returns the rows of a Smart Scan one by one.
  *
- * Rows come from batches of the cell and from blocks that PostgreSQL reads,
- * in block order.  When the query needs no column, batches contain only a number
+ * Rows come from batches of the cell and from blocks that PostgreSQL reads, in
+ * block order unless several threads of the cell share the scan.  When the query needs no column, batches contain only a number
  * of rows.
  *
  *-------------------------------------------------------------------------

@@ -34,6 +34,7 @@ typedef enum CellarPlanDisplay
 extern bool cellar_offload_processing;
 extern bool cellar_join_filters;
 extern bool cellar_lookup_joins;
+extern bool cellar_unnest_subqueries_enabled;
 extern int	cellar_lookup_table_rows;
 extern int	cellar_plan_display;
 extern bool cellar_simulate_offload;

@@ -78,8 +78,8 @@ cellar_partial_target(PlannerInfo *root, PathTarget *grouping_target, List *grou
 }
 
 /* Returns the aggregates with DISTINCT as a list for custom_private of a path. */
-static List *
-distinct_private(const CellarDistinct *distinct)
+List *
+cellar_distinct_private(const CellarDistinct *distinct)
 {
 	if (distinct == NULL)
 		return NIL;
@@ -115,7 +115,7 @@ create_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation)
 	cpath->methods = &cellar_aggregate_path_methods;
 	cpath->custom_private = list_make4(aggregation->pruning == NULL ? NIL :
 									   cellar_group_pruning_private(aggregation->pruning),
-									   distinct_private(aggregation->distinct_aggregates),
+									   cellar_distinct_private(aggregation->distinct_aggregates),
 									   aggregation->values, NIL);
 
 	cellar_cost_aggregate(root, path, aggregation);
@@ -169,7 +169,7 @@ cellar_offer_aggregate_paths(PlannerInfo *root, const CellarAggregateSpec *aggre
 	 * the groups, once for each.  Workers run at the same time, so half of the
 	 * work counts.
 	 */
-	workers = Min(max_parallel_workers_per_gather, max_parallel_workers);
+	workers = cellar_workers_max();
 	single.scan.threads = Max(workers, 1);
 	if (!cellar_groups_fit(&single))
 		return list_make1(path);
@@ -247,6 +247,19 @@ key_expressions(PathTarget *target)
 	return keys;
 }
 
+/* Sets the number of groups in `rows` rows. */
+void
+cellar_estimate_groups(PlannerInfo *root, CellarAggregateSpec *aggregation, List *targetlist, double rows)
+{
+	aggregation->groups = 1;
+	if (aggregation->group_clause != NIL)
+		aggregation->groups =
+			estimate_num_groups(root,
+								aggregation->input != NULL ? key_expressions(aggregation->target) :
+								get_sortgrouplist_exprs(aggregation->group_clause, targetlist),
+								rows, NULL, NULL);
+}
+
 /*
  * Fills the rest of *aggregation, whose target, input and group_clause are set.
  * Returns false, and notes why, when the cell cannot aggregate the rows.
@@ -258,7 +271,7 @@ cellar_init_aggregation(CellarAggregateSpec *aggregation, PlannerInfo *root, Rel
 	CellarScanSpec *scan = &aggregation->scan;
 
 	aggregation->relid = RelationGetRelid(relation);
-	if (!cellar_restrictions_offloadable(rel, &scan->storage))
+	if (!cellar_restrictions_offloadable(root, rel, &scan->storage))
 	{
 		cellar_note_aggregate(aggregation->relid, 0, NULL,
 							  "a condition of the scan is not offloadable");
@@ -270,14 +283,8 @@ cellar_init_aggregation(CellarAggregateSpec *aggregation, PlannerInfo *root, Rel
 	scan->rel = rel;
 	scan->stored_fraction = cellar_stored_fraction(relation);
 	scan->group_bytes = cellar_group_bytes(relation);
-	scan->threads = cellar_scan_threads(rel);
-	aggregation->groups = 1;
-	if (aggregation->group_clause != NIL)
-		aggregation->groups =
-			estimate_num_groups(root,
-								aggregation->input != NULL ? key_expressions(aggregation->target) :
-								get_sortgrouplist_exprs(aggregation->group_clause, targetlist),
-								rel->rows, NULL, NULL);
+	scan->threads = cellar_scan_threads(root, rel);
+	cellar_estimate_groups(root, aggregation, targetlist, rel->rows);
 	return true;
 }
 
@@ -321,6 +328,27 @@ cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 		cellar_add_final_paths(root, grouped_rel, &aggregation, lfirst(lc), extra);
 }
 
+/* Returns whether a hash aggregation can evaluate SELECT DISTINCT. */
+bool
+cellar_can_hash_distinct(PlannerInfo *root)
+{
+	Query	   *parse = root->parse;
+	List	   *clause = CellarDistinctClause(root);
+
+	return !parse->hasDistinctOn && !parse->hasTargetSRFs && !parse->hasWindowFuncs && clause != NIL &&
+		enable_hashagg && grouping_is_hashable(clause);
+}
+
+/* Adds a path that merges the groups of a path for SELECT DISTINCT. */
+void
+cellar_add_final_distinct_path(PlannerInfo *root, RelOptInfo *distinct_rel, const CellarAggregateSpec *aggregation,
+							   Path *path)
+{
+	add_path(distinct_rel, (Path *)
+			 create_agg_path(root, distinct_rel, path, aggregation->target, AGG_HASHED, AGGSPLIT_SIMPLE,
+							 aggregation->group_clause, NIL, NULL, aggregation->groups));
+}
+
 /*
  * Adds a path for SELECT DISTINCT: groups without aggregates, which a hash
  * aggregation above merges.
@@ -329,7 +357,6 @@ void
 cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 						 RelOptInfo *distinct_rel)
 {
-	Query	   *parse = root->parse;
 	CellarAggregateSpec aggregation = {
 		.target = rel->reltarget,
 		.input = rel->reltarget,
@@ -338,15 +365,9 @@ cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 	};
 	ListCell   *lc;
 
-	if (parse->hasDistinctOn || parse->hasTargetSRFs || parse->hasWindowFuncs ||
-		aggregation.group_clause == NIL || !enable_hashagg ||
-		!grouping_is_hashable(aggregation.group_clause))
-		return;
-	if (!cellar_init_aggregation(&aggregation, root, rel, relation, parse->targetList))
+	if (!cellar_can_hash_distinct(root) ||
+		!cellar_init_aggregation(&aggregation, root, rel, relation, root->parse->targetList))
 		return;
 	foreach(lc, cellar_offer_aggregate_paths(root, &aggregation, distinct_rel))
-		add_path(distinct_rel, (Path *)
-				 create_agg_path(root, distinct_rel, lfirst(lc), aggregation.target, AGG_HASHED,
-								 AGGSPLIT_SIMPLE, aggregation.group_clause, NIL, NULL,
-								 aggregation.groups));
+		cellar_add_final_distinct_path(root, distinct_rel, &aggregation, lfirst(lc));
 }

@@ -58,6 +58,8 @@
 #define CELL_CPU_FRACTION		0.2 /* of PostgreSQL's processor cost */
 #define UNIT_ROW_FRACTION		0.3 /* at least, of CELL_CPU_FRACTION in a
 									 * compression unit */
+#define STORED_FRACTION_MIN		0.02	/* of each page: a unit has a directory,
+									 * and its rows are visited */
 #define RETURNED_ROW_FRACTION	0.4 /* of cpu_tuple_cost */
 #define RETURNED_WHOLE_PAGE_COST	1.1 /* per BLCKSZ bytes of whole rows */
 #define WHOLE_ROW_OVERHEAD		(MAXALIGN(SizeofHeapTupleHeader) + 16)	/* bytes */
@@ -81,19 +83,27 @@ parallel_divisor(int workers)
 	return divisor;
 }
 
+/* Returns how many parallel workers a node of a plan can have. */
+int
+cellar_workers_max(void)
+{
+	return Min(max_parallel_workers_per_gather, max_parallel_workers);
+}
+
 /*
  * Returns how many threads of the cell share a scan whose results need no
  * order: as many as PostgreSQL may use processes, but at most one for each
  * THREADS_PAGES_MIN pages, unless PostgreSQL would use more for a scan of the
- * relation.
+ * relation.  The relation's conditions need not be safe in parallel workers, for
+ * example because of a subquery: one process evaluates them.
  */
 int
-cellar_scan_threads(RelOptInfo *rel)
+cellar_scan_threads(const PlannerInfo *root, RelOptInfo *rel)
 {
-	int			workers_max = Min(max_parallel_workers_per_gather, max_parallel_workers);
+	int			workers_max = cellar_workers_max();
 	int			workers = 0;
 
-	if (rel->consider_parallel && (rel->rel_parallel_workers != -1 || rel->pages >= THREADS_PAGES_MIN))
+	if (root->glob->parallelModeOK && (rel->rel_parallel_workers != -1 || rel->pages >= THREADS_PAGES_MIN))
 		workers = compute_parallel_worker(rel, rel->pages, -1, workers_max);
 
 	/*
@@ -141,10 +151,11 @@ returned_bytes_cost(PlannerInfo *root, const CellarScanSpec *scan)
 static void
 cost_cell_pages(const CellarScanSpec *scan, double seq_page, Cost *read, Cost *cpu)
 {
-	Cost		pages = cellar_cell_page_cost * seq_page * scan->rel->pages;
+	Cost		pages = cellar_cell_page_cost * seq_page * scan->rel->pages *
+		Max(scan->stored_fraction, STORED_FRACTION_MIN);
 
-	*read = CELL_READ_FRACTION * pages * scan->stored_fraction;
-	*cpu = (1 - CELL_READ_FRACTION) * pages * scan->stored_fraction;
+	*read = CELL_READ_FRACTION * pages;
+	*cpu = (1 - CELL_READ_FRACTION) * pages;
 }
 
 /*

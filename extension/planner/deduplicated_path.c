@@ -131,8 +131,8 @@ add_aggregate_keys(PathTarget *target, List **clause, Index *last_ref, Aggref *a
  * the group keys, and the arguments and filters of all aggregates.  Returns
  * false if duplicates matter to an aggregate.
  */
-static bool
-init_deduplication(CellarAggregateSpec *aggregation, PlannerInfo *root, PathTarget *grouping_target, Node *having)
+bool
+cellar_init_deduplication(CellarAggregateSpec *aggregation, PlannerInfo *root, PathTarget *grouping_target, Node *having)
 {
 	PathTarget *target = create_empty_pathtarget();
 	Index		last_ref = 0;
@@ -163,25 +163,58 @@ init_deduplication(CellarAggregateSpec *aggregation, PlannerInfo *root, PathTarg
  * and grouping in two levels costs more than sorting if most rows differ.
  */
 bool
-cellar_has_duplicates(const RelOptInfo *rel, double groups)
+cellar_has_duplicates(double rows, double groups)
 {
-	return cellar_cost_factor == 0 || groups * DUPLICATES_MIN <= rel->rows;
+	return cellar_cost_factor == 0 || groups * DUPLICATES_MIN <= rows;
 }
 
 /*
- * Estimates the number of different rows, as if the columns were independent.
- * For several columns of a table, estimate_num_groups returns at most a tenth of
- * its rows.
+ * Estimates the number of different rows of the target, as if its columns were
+ * independent.  For several columns of a table, estimate_num_groups returns at most
+ * a tenth of the rows.
  */
-static double
-count_combinations(PlannerInfo *root, RelOptInfo *rel, List *exprs)
+double
+cellar_count_combinations(PlannerInfo *root, const PathTarget *target, double rows)
 {
 	double		combinations = 1;
 	ListCell   *lc;
 
-	foreach(lc, exprs)
-		combinations *= estimate_num_groups(root, list_make1(lfirst(lc)), rel->rows, NULL, NULL);
+	foreach(lc, target->exprs)
+		combinations *= estimate_num_groups(root, list_make1(lfirst(lc)), rows, NULL, NULL);
 	return combinations;
+}
+
+/* Adds a path that aggregates the rows of a path, which have no duplicates. */
+void
+cellar_add_final_deduplicated_path(PlannerInfo *root, RelOptInfo *grouped_rel, const CellarAggregateSpec *aggregation,
+								   Path *path, GroupPathExtraData *extra)
+{
+	List	   *group_clause = CellarGroupClause(root);
+	double		groups = 1;
+
+	if (group_clause != NIL)
+		groups = estimate_num_groups(root, get_sortgrouplist_exprs(group_clause, extra->targetList),
+									 path->rows, NULL, NULL);
+
+	/*
+	 * Since PostgreSQL 16, the keys include the arguments of aggregates that
+	 * need sorted input.
+	 */
+	if (root->group_pathkeys != NIL)
+		path = (Path *) create_sort_path(root, grouped_rel, path, root->group_pathkeys, -1.0);
+	add_path(grouped_rel, (Path *)
+			 create_agg_path(root, grouped_rel, path, grouped_rel->reltarget,
+							 group_clause == NIL ? AGG_PLAIN : AGG_SORTED, AGGSPLIT_SIMPLE,
+							 group_clause, (List *) extra->havingQual, &aggregation->final_costs, groups));
+}
+
+/*
+ * Returns whether PostgreSQL can aggregate rows without duplicates: it sorts them.
+ */
+bool
+cellar_can_sort_groups(PlannerInfo *root, const GroupPathExtraData *extra)
+{
+	return CellarGroupClause(root) == NIL || (extra->flags & GROUPING_CAN_USE_SORT) != 0;
 }
 
 /* Adds a path that aggregates rows without duplicates. */
@@ -190,11 +223,10 @@ cellar_add_deduplicated_path(PlannerInfo *root, RelOptInfo *rel, Relation relati
 							 RelOptInfo *grouped_rel, GroupPathExtraData *extra)
 {
 	CellarAggregateSpec aggregation = {0};
-	List	   *group_clause = CellarGroupClause(root);
 	ListCell   *lc;
 
-	if (!init_deduplication(&aggregation, root, grouped_rel->reltarget, extra->havingQual) ||
-		(group_clause != NIL && (extra->flags & GROUPING_CAN_USE_SORT) == 0))
+	if (!cellar_init_deduplication(&aggregation, root, grouped_rel->reltarget, extra->havingQual) ||
+		!cellar_can_sort_groups(root, extra))
 	{
 		cellar_note_aggregate(RelationGetRelid(relation), 0, NULL,
 							  "an aggregate uses DISTINCT or ORDER BY, or does not support partial aggregation");
@@ -202,7 +234,7 @@ cellar_add_deduplicated_path(PlannerInfo *root, RelOptInfo *rel, Relation relati
 	}
 	if (!cellar_init_aggregation(&aggregation, root, rel, relation, extra->targetList))
 		return;
-	if (!cellar_has_duplicates(rel, count_combinations(root, rel, aggregation.target->exprs)))
+	if (!cellar_has_duplicates(rel->rows, cellar_count_combinations(root, aggregation.target, rel->rows)))
 	{
 		cellar_note_aggregate(RelationGetRelid(relation), 0, NULL,
 							  "the rows have few duplicates for an aggregate with DISTINCT");
@@ -210,23 +242,5 @@ cellar_add_deduplicated_path(PlannerInfo *root, RelOptInfo *rel, Relation relati
 	}
 	get_agg_clause_costs(root, AGGSPLIT_SIMPLE, &aggregation.final_costs);
 	foreach(lc, cellar_offer_aggregate_paths(root, &aggregation, grouped_rel))
-	{
-		Path	   *path = lfirst(lc);
-		double		groups = 1;
-
-		if (group_clause != NIL)
-			groups = estimate_num_groups(root, get_sortgrouplist_exprs(group_clause, extra->targetList),
-										 path->rows, NULL, NULL);
-
-		/*
-		 * Since PostgreSQL 16, the keys include the arguments of aggregates
-		 * that need sorted input.
-		 */
-		if (root->group_pathkeys != NIL)
-			path = (Path *) create_sort_path(root, grouped_rel, path, root->group_pathkeys, -1.0);
-		add_path(grouped_rel, (Path *)
-				 create_agg_path(root, grouped_rel, path, grouped_rel->reltarget,
-								 group_clause == NIL ? AGG_PLAIN : AGG_SORTED, AGGSPLIT_SIMPLE,
-								 group_clause, (List *) extra->havingQual, &aggregation.final_costs, groups));
-	}
+		cellar_add_final_deduplicated_path(root, grouped_rel, &aggregation, lfirst(lc), extra);
 }

@@ -48,33 +48,6 @@
 #include "cellar/executor.h"
 #include "cellar/planner.h"
 
-/*
- * The rows between the nodes.  Aggregates have the same order in all targets;
- * those with DISTINCT are the last ones, and are missing in the first level.
- */
-typedef struct DistinctLevels
-{
-	PathTarget *input;			/* of the first level: keys, and columns for
-								 * the other aggregates */
-	PathTarget *first;			/* of Smart Scan Aggregate */
-	PathTarget *combined;		/* the same, after combining */
-	PathTarget *states;			/* of Distinct States */
-	PathTarget *second;			/* of the finalizing aggregation */
-	PathTarget *results;		/* of Distinct Aggregates */
-	List	   *first_clause;	/* SortGroupClauses */
-	List	   *second_clause;
-	List	   *kinds;			/* integers: CellarDistinctState of each
-								 * member of states */
-	List	   *sources;		/* integers: the column of combined */
-	int			filter;			/* column of combined, or 0 */
-	Expr	   *argument;		/* of the DISTINCT aggregates */
-	Expr	   *filter_expr;
-	int			naggregates;
-	CellarDistinct distinct;
-	bool		only_distinct;	/* no other aggregates */
-	bool		ignores_duplicates; /* so does each aggregate */
-} DistinctLevels;
-
 /* Returns how Distinct States computes a state of the aggregate, or CELLAR_STATE_COPIED. */
 static CellarDistinctState
 state_kind(const Aggref *aggref)
@@ -153,7 +126,7 @@ cell_key_number(PathTarget *target, Expr *expr)
 
 /* Appends an aggregate to the targets of all levels. */
 static void
-add_aggregate(DistinctLevels *levels, Aggref *result, Aggref *plain, CellarDistinctState kind)
+add_aggregate(CellarDistinctLevels *levels, Aggref *result, Aggref *plain, CellarDistinctState kind)
 {
 	Aggref	   *partial;
 
@@ -185,7 +158,7 @@ add_aggregate(DistinctLevels *levels, Aggref *result, Aggref *plain, CellarDisti
 
 /* Appends a group key to the targets of all levels. */
 static void
-add_group_keys(DistinctLevels *levels)
+add_group_keys(CellarDistinctLevels *levels)
 {
 	ListCell   *lc;
 
@@ -206,7 +179,7 @@ add_group_keys(DistinctLevels *levels)
  * they differ from those of another one, or if the aggregate is not supported.
  */
 static bool
-add_distinct_argument(DistinctLevels *levels, const Aggref *aggref)
+add_distinct_argument(CellarDistinctLevels *levels, const Aggref *aggref)
 {
 	Expr	   *argument;
 
@@ -231,7 +204,7 @@ add_distinct_argument(DistinctLevels *levels, const Aggref *aggref)
  * aggregated in two levels.
  */
 static bool
-init_levels(DistinctLevels *levels, PlannerInfo *root, PathTarget *grouping_target, Node *having)
+init_levels(CellarDistinctLevels *levels, PlannerInfo *root, PathTarget *grouping_target, Node *having)
 {
 	PathTarget *first = create_empty_pathtarget();
 	List	   *aggregates = NIL;
@@ -337,6 +310,90 @@ create_distinct_path(RelOptInfo *rel, Path *child, PathTarget *target, const Cus
 }
 
 /*
+ * Returns the levels of an aggregation with DISTINCT, or NULL if the query cannot
+ * be aggregated in two levels.
+ */
+CellarDistinctLevels *
+cellar_create_distinct_levels(PlannerInfo *root, PathTarget *grouping_target, Node *having)
+{
+	CellarDistinctLevels *levels = palloc0(sizeof(CellarDistinctLevels));
+
+	return init_levels(levels, root, grouping_target, having) ? levels : NULL;
+}
+
+/* Lets an aggregation return the groups of the first level. */
+void
+cellar_set_first_level(CellarAggregateSpec *aggregation, const CellarDistinctLevels *levels)
+{
+	aggregation->target = levels->first;
+	aggregation->input = levels->input;
+	aggregation->group_clause = levels->first_clause;
+	aggregation->distinct_aggregates = &levels->distinct;
+}
+
+/*
+ * Returns whether the two levels pay for `rows` rows: groups that fit into the
+ * cell's memory are combined there, so duplicates do not matter.
+ */
+bool
+cellar_levels_pay(const CellarAggregateSpec *aggregation, double rows)
+{
+	return cellar_groups_fit(aggregation) || cellar_has_duplicates(rows, aggregation->groups);
+}
+
+/* Sets costs and pruning of an aggregation of `rows` rows in two levels. */
+void
+cellar_cost_distinct_levels(PlannerInfo *root, CellarDistinctLevels *levels, CellarAggregateSpec *aggregation, double rows,
+							RelOptInfo *grouped_rel, GroupPathExtraData *extra)
+{
+	List	   *group_clause = CellarGroupClause(root);
+	ListCell   *lc;
+
+	memset(&levels->combine_costs, 0, sizeof(AggClauseCosts));
+	if (!levels->only_distinct)
+	{
+		get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &aggregation->partial_costs);
+		get_agg_clause_costs(root, CELLAR_AGGSPLIT_COMBINE, &levels->combine_costs);
+	}
+	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation->final_costs);
+	levels->groups = 1;
+	if (group_clause != NIL)
+		levels->groups = estimate_num_groups(root, get_sortgrouplist_exprs(group_clause, extra->targetList),
+											 rows, NULL, NULL);
+	levels->distinct.groups = levels->groups;
+	foreach(lc, levels->results->exprs)
+	{
+		if (!IsA(lfirst(lc), Const))
+			aggregation->outputs = lappend(aggregation->outputs, lfirst(lc));
+	}
+	aggregation->pruning = cellar_choose_group_pruning(root, aggregation, grouped_rel, group_clause,
+													   (List *) extra->havingQual);
+}
+
+/* Adds a path of the other levels above a path that returns the groups of the first one. */
+void
+cellar_add_final_levels(PlannerInfo *root, RelOptInfo *grouped_rel, CellarDistinctLevels *levels,
+						const CellarAggregateSpec *aggregation, Path *path, GroupPathExtraData *extra)
+{
+	/*
+	 * The executor sets the node's AggSplit, which setrefs.c supports only
+	 * for other ones.
+	 */
+	path = (Path *) create_agg_path(root, grouped_rel, path, levels->combined, AGG_HASHED, AGGSPLIT_SIMPLE,
+									levels->first_clause, NIL, &levels->combine_costs, path->rows);
+	path = create_distinct_path(grouped_rel, path, levels->states, &cellar_distinct_states_path_methods);
+	((CustomPath *) path)->custom_private = list_make3(levels->sources, levels->kinds, list_make1_int(levels->filter));
+	path = (Path *) create_agg_path(root, grouped_rel, path, levels->second,
+									levels->second_clause == NIL ? AGG_PLAIN : AGG_HASHED, AGGSPLIT_FINAL_DESERIAL,
+									levels->second_clause, NIL, &aggregation->final_costs,
+									Min(levels->groups, path->rows));
+	path = create_distinct_path(grouped_rel, path, grouped_rel->reltarget, &cellar_distinct_aggregates_path_methods);
+	((CustomPath *) path)->flags = CUSTOMPATH_SUPPORT_PROJECTION;
+	((CustomPath *) path)->custom_private = list_make2(levels->results->exprs, extra->havingQual);
+	add_path(grouped_rel, path);
+}
+
+/*
  * Adds a path that aggregates in two levels, unless another path is better.
  * Returns false if removing duplicates may be possible instead.
  */
@@ -345,68 +402,23 @@ add_two_level_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 				   RelOptInfo *grouped_rel, GroupPathExtraData *extra)
 {
 	CellarAggregateSpec aggregation = {0};
-	DistinctLevels levels = {0};
-	List	   *group_clause = CellarGroupClause(root);
-	double		groups = 1;
-	AggClauseCosts combine_costs = {0};
+	CellarDistinctLevels *levels = cellar_create_distinct_levels(root, grouped_rel->reltarget, extra->havingQual);
 	ListCell   *lc;
 
-	if (!init_levels(&levels, root, grouped_rel->reltarget, extra->havingQual))
+	if (levels == NULL)
 		return false;
-	aggregation.target = levels.first;
-	aggregation.input = levels.input;
-	aggregation.group_clause = levels.first_clause;
-	aggregation.distinct_aggregates = &levels.distinct;
+	cellar_set_first_level(&aggregation, levels);
 	if (!cellar_init_aggregation(&aggregation, root, rel, relation, extra->targetList))
-		return !levels.ignores_duplicates;
-
-	/*
-	 * Groups that fit into the cell's memory are combined there, so
-	 * duplicates do not matter.
-	 */
-	if (!cellar_groups_fit(&aggregation) && !cellar_has_duplicates(rel, aggregation.groups))
+		return !levels->ignores_duplicates;
+	if (!cellar_levels_pay(&aggregation, rel->rows))
 	{
 		cellar_note_aggregate(RelationGetRelid(relation), 0, NULL,
 							  "the rows have few duplicates for an aggregate with DISTINCT");
 		return true;
 	}
-	if (!levels.only_distinct)
-	{
-		get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &aggregation.partial_costs);
-		get_agg_clause_costs(root, CELLAR_AGGSPLIT_COMBINE, &combine_costs);
-	}
-	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation.final_costs);
-	if (group_clause != NIL)
-		groups = estimate_num_groups(root, get_sortgrouplist_exprs(group_clause, extra->targetList),
-									 rel->rows, NULL, NULL);
-	levels.distinct.groups = groups;
-	foreach(lc, levels.results->exprs)
-	{
-		if (!IsA(lfirst(lc), Const))
-			aggregation.outputs = lappend(aggregation.outputs, lfirst(lc));
-	}
-	aggregation.pruning = cellar_choose_group_pruning(root, &aggregation, grouped_rel, group_clause,
-													  (List *) extra->havingQual);
+	cellar_cost_distinct_levels(root, levels, &aggregation, rel->rows, grouped_rel, extra);
 	foreach(lc, cellar_offer_aggregate_paths(root, &aggregation, grouped_rel))
-	{
-		Path	   *path = lfirst(lc);
-
-		/*
-		 * The executor sets the node's AggSplit, which setrefs.c supports
-		 * only for other ones.
-		 */
-		path = (Path *) create_agg_path(root, grouped_rel, path, levels.combined, AGG_HASHED, AGGSPLIT_SIMPLE,
-										levels.first_clause, NIL, &combine_costs, path->rows);
-		path = create_distinct_path(grouped_rel, path, levels.states, &cellar_distinct_states_path_methods);
-		((CustomPath *) path)->custom_private = list_make3(levels.sources, levels.kinds, list_make1_int(levels.filter));
-		path = (Path *) create_agg_path(root, grouped_rel, path, levels.second,
-										levels.second_clause == NIL ? AGG_PLAIN : AGG_HASHED, AGGSPLIT_FINAL_DESERIAL,
-										levels.second_clause, NIL, &aggregation.final_costs, Min(groups, path->rows));
-		path = create_distinct_path(grouped_rel, path, grouped_rel->reltarget, &cellar_distinct_aggregates_path_methods);
-		((CustomPath *) path)->flags = CUSTOMPATH_SUPPORT_PROJECTION;
-		((CustomPath *) path)->custom_private = list_make2(levels.results->exprs, extra->havingQual);
-		add_path(grouped_rel, path);
-	}
+		cellar_add_final_levels(root, grouped_rel, levels, &aggregation, lfirst(lc), extra);
 	return true;
 }
 

@@ -104,7 +104,8 @@ output_condition(Node *qual, List *outputs, Index varno)
 		return NULL;
 	foreach(lc, condition->args)
 	{
-		if (IsA(lfirst(lc), Const))
+		/* The result of a subquery is known when the scan starts. */
+		if (IsA(lfirst(lc), Const) || IsA(lfirst(lc), Param))
 			continue;
 		lfirst(lc) = output_column(lfirst(lc), outputs, varno);
 		if (lfirst(lc) == NULL)

@@ -54,6 +54,8 @@ create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input
 
 	if (stage == UPPERREL_GROUP_AGG && input_rel->reloptkind == RELOPT_JOINREL)
 		cellar_add_lookup_paths(root, input_rel, output_rel, extra);
+	if (stage == UPPERREL_DISTINCT && input_rel->reloptkind == RELOPT_JOINREL)
+		cellar_add_distinct_lookup_paths(root, input_rel, output_rel);
 	if ((stage != UPPERREL_GROUP_AGG && stage != UPPERREL_DISTINCT && stage != UPPERREL_ORDERED) ||
 		!IS_SIMPLE_REL(input_rel))
 		return;

@@ -2,13 +2,17 @@
  *
  * join_estimate.c
  *	  Corrects PostgreSQL's estimates of joins by all columns of a unique
- *	  index with several columns.
+ *	  index with several columns, and of antijoins with a comparison.
  *
  * PostgreSQL multiplies the selectivities of the equalities, as if the columns
  * were independent, unless a foreign key says that each row of the other table
  * has a partner.  For TPC-H's lineitem and partsupp, which are joined by
  * (partkey, suppkey), the estimate is 2,400 rows, and the join has 6 million.
  * Nested loops above such a join look cheap, and take most of the time.
+ *
+ * For an antijoin by an equality and a comparison, as in
+ * NOT EXISTS (... WHERE l3.orderkey = l1.orderkey AND l3.suppkey <> l1.suppkey),
+ * PostgreSQL estimates the rows without an equal row, often a single one.
  *
  * A row of the other table is assumed to have a partner, as other systems
  * assume.  The correction is used where a lookup join competes with
@@ -30,6 +34,9 @@
 
 #include "cellar/compat.h"
 #include "cellar/planner.h"
+
+/* An antijoin with a comparison is assumed to keep at least this fraction of its rows. */
+#define ANTIJOIN_FRACTION_MIN	0.1
 
 /* Returns whether a foreign key of `other` that refers to `rel` is known to the planner. */
 static bool
@@ -145,15 +152,65 @@ are_semijoined(PlannerInfo *root, int relid, int other)
 	return false;
 }
 
+/* Returns whether a clause between the relation and another one is no equality. */
+static bool
+has_comparison(const RelOptInfo *rel)
+{
+	ListCell   *lc;
+
+	foreach(lc, rel->joininfo)
+	{
+		if (!OidIsValid(lfirst_node(RestrictInfo, lc)->hashjoinoperator))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Returns by which factor the rows of a join are underestimated because it contains
+ * an antijoin with a comparison.
+ */
+static double
+antijoin_factor(PlannerInfo *root, Relids relids)
+{
+	double		factor = 1;
+	ListCell   *lc;
+
+	foreach(lc, root->join_info_list)
+	{
+		SpecialJoinInfo *sjinfo = lfirst_node(SpecialJoinInfo, lc);
+		const RelOptInfo *right;
+		const RelOptInfo *joined;
+		const RelOptInfo *left;
+		Relids		rest;
+
+		if (sjinfo->jointype != JOIN_ANTI || !bms_is_subset(sjinfo->min_lefthand, relids) ||
+			!bms_is_subset(sjinfo->syn_righthand, relids))
+			continue;
+		right = cellar_find_rel(root, sjinfo->syn_righthand);
+		if (right == NULL || !has_comparison(right))
+			continue;
+		rest = bms_difference(relids, sjinfo->syn_righthand);
+		if (CellarOuterJoinRelid(sjinfo) != 0)
+			rest = bms_del_member(rest, CellarOuterJoinRelid(sjinfo));
+		joined = cellar_find_rel(root, relids);
+		left = cellar_find_rel(root, rest);
+		if (joined != NULL && left != NULL && joined->rows > 0)
+			factor = Max(factor, left->rows * ANTIJOIN_FRACTION_MIN / joined->rows);
+	}
+	return factor;
+}
+
 /* Returns by which factor the rows of a join are underestimated. */
 static double
 underestimate(PlannerInfo *root, Relids relids)
 {
-	double		factor = 1;
+	double		factor;
 	int			relid = -1;
 
 	if (bms_membership(relids) != BMS_MULTIPLE)
 		return 1;
+	factor = antijoin_factor(root, relids);
 	while ((relid = bms_next_member(relids, relid)) >= 0)
 	{
 		RelOptInfo *rel = root->simple_rel_array[relid];

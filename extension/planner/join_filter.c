@@ -16,8 +16,9 @@
  * and between the scan and the join, including the filter and the target list
  * of the scan, nothing but columns is evaluated.  Hash joins between the
  * scan and the join must not return inner rows without partner.  The scan of each
- * partition below an Append has its own filter.  Removing duplicates and sorting
- * may also lie in between, unless the keys can change.
+ * partition below an Append has its own filter.  Subqueries, sorting, and an
+ * aggregation that has the column as a group key (grouped_filter.c) may also lie in
+ * between; the latter two not if the keys can change.
  *
  * The executor fetches the first outer row before it builds the hash table if
  * the startup cost of the outer side is lower than the total cost of the Hash
@@ -39,6 +40,15 @@
 #include "cellar.h"
 #include "cellar/compat.h"
 #include "cellar/planner.h"
+
+/*
+ * A statement is executed without its correlated subqueries (unnest.c) if that costs
+ * at most this fraction: the costs of index scans assume reads from disk.
+ */
+#define UNNESTED_COST_FRACTION	0.25
+
+/* The reciprocal of the selectivity of a comparison with a subquery. */
+#define ROWS_PER_MATCH	3
 
 typedef void (*PlanVisitor) (Plan *plan, void *context);
 
@@ -78,22 +88,6 @@ find_last_node_id(Plan *plan, void *context)
 	*last = Max(*last, plan->plan_node_id);
 }
 
-/* Returns whether the target list consists of columns and constants. */
-static bool
-has_plain_targets(Plan *plan)
-{
-	ListCell   *lc;
-
-	foreach(lc, plan->targetlist)
-	{
-		Expr	   *expr = lfirst_node(TargetEntry, lc)->expr;
-
-		if (!IsA(expr, Var) && !IsA(expr, Const))
-			return false;
-	}
-	return true;
-}
-
 /*
  * Returns whether a plan node can lie between a filtered scan on its outer side
  * and the join: an outer row that is dropped changes nothing but the rows that
@@ -105,30 +99,10 @@ passes_outer_rows(Plan *plan)
 	HashJoin   *join = (HashJoin *) plan;
 	JoinType	type;
 
-	if (!IsA(plan, HashJoin) || plan->qual != NIL || join->join.joinqual != NIL || !has_plain_targets(plan))
+	if (!IsA(plan, HashJoin) || plan->qual != NIL || join->join.joinqual != NIL || !cellar_has_plain_targets(plan))
 		return false;
 	type = join->join.jointype;
 	return type == JOIN_INNER || type == JOIN_LEFT || type == JOIN_SEMI || type == JOIN_ANTI;
-}
-
-/*
- * Returns whether a plan node returns each distinct row of its child once and
- * column number `number` of its output is one of the compared columns.
- */
-static bool
-removes_duplicates(Plan *plan, AttrNumber number)
-{
-	Agg		   *agg = (Agg *) plan;
-
-	if (!IsA(plan, Agg) || agg->aggsplit != AGGSPLIT_SIMPLE || agg->groupingSets != NIL || agg->chain != NIL ||
-		plan->qual != NIL || !has_plain_targets(plan))
-		return false;
-	for (int i = 0; i < agg->numCols; i++)
-	{
-		if (agg->grpColIdx[i] == number)
-			return true;
-	}
-	return false;
 }
 
 /* A hash clause, and the parameter with the keys of the inner side. */
@@ -158,7 +132,7 @@ filter_scan(Plan *plan, Var *column, const KeyClause *clause)
 
 	if (!IsA(plan, CustomScan) || scan->methods != &cellar_scan_methods)
 		return false;
-	if (plan->qual != NIL || !has_plain_targets(plan) || column->varno != scan->scan.scanrelid ||
+	if (plan->qual != NIL || !cellar_has_plain_targets(plan) || column->varno != scan->scan.scanrelid ||
 		list_nth(scan->custom_private, CELLAR_PLAN_TOP_N) != NIL)
 		return false;
 
@@ -201,13 +175,19 @@ filter_scans(Plan *plan, AttrNumber number, const KeyClause *clause, Cost start)
 	if (passes_outer_rows(plan))
 		filtered = column->varno == OUTER_VAR &&
 			filter_scans(outerPlan(plan), column->varattno, clause, start);
-	else if (removes_duplicates(plan, column->varattno) || (IsA(plan, Sort) && has_plain_targets(plan)))
+	else if (cellar_has_group_key(plan, column) || (IsA(plan, Sort) && cellar_has_plain_targets(plan)))
 	{
 		/* The node keeps its result when the join is executed again. */
 		filtered = clause->constant && column->varno == OUTER_VAR &&
 			filter_scans(outerPlan(plan), column->varattno, clause, start);
 	}
-	else if (IsA(plan, Append) && has_plain_targets(plan))
+	else if (cellar_returns_groups(plan, column))
+		filtered = clause->constant &&
+			filter_scans(linitial(((CustomScan *) plan)->custom_plans), column->varattno, clause, start);
+	else if (IsA(plan, SubqueryScan) && plan->qual == NIL && cellar_has_plain_targets(plan))
+		filtered = column->varno == ((SubqueryScan *) plan)->scan.scanrelid &&
+			filter_scans(((SubqueryScan *) plan)->subplan, column->varattno, clause, start);
+	else if (IsA(plan, Append) && cellar_has_plain_targets(plan))
 	{
 		ListCell   *lc;
 
@@ -321,12 +301,6 @@ filter_lookup_side(CustomScan *lookup, FilterContext *context)
 	};
 	CustomScan *keys;
 
-	/* The distinct keys of a semijoin's side: the child has the same columns. */
-	if (IsA(side, CustomScan) && ((CustomScan *) side)->methods == &cellar_aggregate_methods)
-	{
-		number = castNode(Var, list_nth_node(TargetEntry, side->targetlist, number - 1)->expr)->varattno;
-		side = linitial(((CustomScan *) side)->custom_plans);
-	}
 	if (!filter_scans(side, number, &clause, child->total_cost))
 	{
 		lookup->custom_plans = list_truncate(lookup->custom_plans, 1);
@@ -412,14 +386,60 @@ add_join_filters(Plan *plan, void *arg)
 	}
 }
 
+static bool
+add_call_costs(Node *node, void *cost)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, SubPlan) && ((SubPlan *) node)->parParam != NIL)
+		*(Cost *) cost += ((SubPlan *) node)->per_call_cost;
+	return expression_tree_walker(node, add_call_costs, cost);
+}
+
+/*
+ * Adds the cost of correlated subqueries in the condition of a join, which the cost of a
+ * hash join with a unique inner side does not contain.
+ */
+static void
+add_join_subqueries(Plan *plan, void *cost)
+{
+	Cost		call = 0;
+
+	if (!IsA(plan, HashJoin))
+		return;
+	add_call_costs((Node *) ((HashJoin *) plan)->join.joinqual, &call);
+	*(Cost *) cost += call * plan->plan_rows * ROWS_PER_MATCH;
+}
+
+/* Returns whether the statement without correlated subqueries costs less than the other one. */
+static bool
+is_unnested_cheaper(PlannedStmt *statement, PlannedStmt *unnested)
+{
+	Cost		cost = statement->planTree->total_cost;
+
+	if (cellar_cost_factor == 0)
+		return true;
+	visit_statement(statement, add_join_subqueries, &cost);
+	return unnested->planTree->total_cost < cost * UNNESTED_COST_FRACTION;
+}
+
 static PlannedStmt *
 plan_with_join_filters(Query *parse, const char *query_string, int cursor_options,
 					   ParamListInfo parameters CELLAR_PLANNER_PARAMETER)
 {
 	planner_hook_type plan = previous_planner_hook != NULL ? previous_planner_hook : standard_planner;
+	Query	   *unnested = cellar_unnest_subqueries(parse);
 	PlannedStmt *statement = plan(parse, query_string, cursor_options, parameters CELLAR_PLANNER_ARGUMENT);
-	FilterContext context = {.statement = statement};
+	FilterContext context = {0};
 
+	if (unnested != NULL)
+	{
+		PlannedStmt *other = plan(unnested, query_string, cursor_options, parameters CELLAR_PLANNER_ARGUMENT);
+
+		if (is_unnested_cheaper(statement, other))
+			statement = other;
+	}
+	context.statement = statement;
 	if (cellar_join_filters)
 		visit_statement(statement, add_join_filters, &context);
 	return statement;

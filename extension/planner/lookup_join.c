@@ -2,11 +2,7 @@
  *
  * lookup_join.c
  *	  How the relations of a query are divided into components that become
- *	  lookup tables, and how each component is joined (lookup_path.c).
- *
- * A component is joined with the outer table, and possibly with earlier
- * components, by equalities of integers, dates or timestamps.  An inner join may
- * have further conditions, which the cell evaluates for the joined rows.
+ *	  lookup tables (lookup_path.c).
  *
  *-------------------------------------------------------------------------
  */
@@ -18,7 +14,6 @@
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
-#include "utils/lsyscache.h"
 
 #include "cellar.h"
 #include "cellar/compat.h"
@@ -82,191 +77,11 @@ is_small(PlannerInfo *root, const RelOptInfo *rel)
 }
 
 /*
- * Finds the type of the join of the outer side with the component, and the
- * relation of the join.  Returns false unless the join is an inner join, or
- * completes exactly one join of another type whose sides these are.
- */
-static bool
-find_join_type(PlannerInfo *root, Relids outer, CellarComponent *component)
-{
-	Relids		inner = component->rel->relids;
-	Relids		joined = bms_union(outer, inner);
-	ListCell   *lc;
-
-	component->jointype = JOIN_INNER;
-	component->special = NULL;
-	foreach(lc, root->join_info_list)
-	{
-		SpecialJoinInfo *join = lfirst_node(SpecialJoinInfo, lc);
-		Relids		both = bms_union(join->min_lefthand, join->min_righthand);
-
-		if (!bms_overlap(join->min_righthand, joined) || bms_is_subset(joined, join->min_righthand) ||
-			bms_is_subset(both, outer) || bms_is_subset(both, inner))
-			continue;
-		if (component->special != NULL)
-			return false;
-		if (bms_is_subset(join->min_lefthand, outer) && bms_equal(join->syn_righthand, inner) &&
-			(join->jointype == JOIN_SEMI || join->jointype == JOIN_ANTI || join->jointype == JOIN_LEFT))
-			component->jointype = join->jointype;
-		else if (join->jointype == JOIN_LEFT && bms_equal(join->syn_lefthand, inner) &&
-				 bms_equal(join->syn_righthand, outer))
-			component->jointype = JOIN_RIGHT;
-		else
-			return false;
-		component->special = join;
-	}
-	if (component->special != NULL && CellarOuterJoinRelid(component->special) != 0)
-		joined = bms_add_member(bms_copy(joined), CellarOuterJoinRelid(component->special));
-	component->joinrel = find_join_rel(root, joined);
-	return component->joinrel != NULL;
-}
-
-/*
- * Returns a column of the outer table that is equal to `column`, a column of an
- * earlier component, or `column`: the cell prunes by columns of the table.
- */
-static Var *
-prefer_outer_table(Var *column, RestrictInfo *rinfo, RelOptInfo *outer_table)
-{
-	ListCell   *lc;
-
-	if (column->varno == outer_table->relid || rinfo->parent_ec == NULL)
-		return column;
-	foreach(lc, rinfo->parent_ec->ec_members)
-	{
-		EquivalenceMember *member = lfirst_node(EquivalenceMember, lc);
-		Var		   *other = (Var *) member->em_expr;
-
-		if (IsA(other, Var) && bms_equal(member->em_relids, outer_table->relids) && other->varattno > 0 &&
-			other->vartype == column->vartype)
-			return other;
-	}
-	return column;
-}
-
-/*
- * Adds a clause to the keys of the component if the clause is an equality of a
- * column of the outer side and a column of the component.
- */
-static bool
-add_key(CellarComponent *component, RestrictInfo *rinfo, Relids outer, RelOptInfo *outer_table)
-{
-	OpExpr	   *clause = (OpExpr *) rinfo->clause;
-	Var		   *left;
-	Var		   *right;
-
-	if (!rinfo->can_join || !OidIsValid(rinfo->hashjoinoperator) || !IsA(clause, OpExpr) ||
-		list_length(clause->args) != 2)
-		return false;
-	left = linitial(clause->args);
-	right = lsecond(clause->args);
-	if (!IsA(left, Var) || !IsA(right, Var) || !cellar_is_integer_equality(get_opcode(clause->opno)))
-		return false;
-	if (!bms_is_member(left->varno, outer))
-	{
-		Var		   *other = left;
-
-		left = right;
-		right = other;
-	}
-	if (left->varattno <= 0 || right->varattno <= 0 || !bms_is_member(left->varno, outer) ||
-		!bms_is_member(right->varno, component->rel->relids) ||
-		!list_member(component->rel->reltarget->exprs, right))
-		return false;
-	component->hash_clauses = lappend(component->hash_clauses, rinfo);
-	component->outer = lappend(component->outer, prefer_outer_table(left, rinfo, outer_table));
-	component->keys = lappend(component->keys, right);
-	return true;
-}
-
-static bool
-fails_early_walker(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	if (IsA(node, List) || IsA(node, TargetEntry) || IsA(node, Aggref))
-		return expression_tree_walker(node, fails_early_walker, context);
-	if (!cellar_depends_on_row(node))
-		return !cellar_catchable(node);
-	return expression_tree_walker(node, fails_early_walker, context);
-}
-
-/*
- * Returns whether evaluating the parts of an expression that contain no column
- * when the scan starts could raise an error that cannot be caught.  PostgreSQL
- * evaluates an expression over joined rows only if there is a joined row.
- */
-bool
-cellar_fails_early(Node *expr)
-{
-	return fails_early_walker(expr, NULL);
-}
-
-/*
- * Adds a clause to the conditions of the component, if the join is an inner
- * join and the cell can evaluate the clause for the joined rows.
- */
-static bool
-add_condition(PlannerInfo *root, CellarComponent *component, RestrictInfo *rinfo, RelOptInfo *outer_table)
-{
-	const char *reason = NULL;
-
-	if (component->jointype != JOIN_INNER || contain_subplans((Node *) rinfo->clause) ||
-		contain_volatile_functions((Node *) rinfo->clause) || cellar_fails_early((Node *) rinfo->clause) ||
-		!cellar_expression_offloadable(cellar_as_outer_columns((Node *) rinfo->clause, outer_table->relid),
-									   outer_table->relid, &reason))
-		return false;
-	component->conditions = lappend(component->conditions, rinfo->clause);
-	return true;
-}
-
-/*
- * Finds type, relation and clauses of the join of the outer side with a
- * component.  Returns false if the cell cannot evaluate the join now.
- */
-bool
-cellar_find_lookup_join(PlannerInfo *root, RelOptInfo *outer, CellarComponent *component, RelOptInfo *outer_table)
-{
-	RelOptInfo *inner = component->rel;
-	Relids		both = bms_union(outer->relids, inner->relids);
-	ListCell   *lc;
-
-	if (!find_join_type(root, outer->relids, component))
-		return false;
-	component->clauses = CellarJoinEqualities(root, component->joinrel->relids, outer->relids, inner,
-											  component->special);
-	if (IS_OUTER_JOIN(component->jointype) && component->clauses != NIL)
-		return false;
-	foreach(lc, list_concat_copy(outer->joininfo, inner->joininfo))
-	{
-		RestrictInfo *rinfo = lfirst_node(RestrictInfo, lc);
-
-		if (!bms_is_subset(rinfo->required_relids, component->joinrel->relids) ||
-			!CellarClauseApplies(rinfo, both))
-			continue;
-		if (IS_OUTER_JOIN(component->jointype) && RINFO_IS_PUSHED_DOWN(rinfo, component->joinrel->relids))
-			return false;
-		component->clauses = list_append_unique_ptr(component->clauses, rinfo);
-	}
-	foreach(lc, component->clauses)
-	{
-		RestrictInfo *rinfo = lfirst_node(RestrictInfo, lc);
-
-		if (rinfo->pseudoconstant)
-			return false;
-		if (!add_key(component, rinfo, outer->relids, outer_table) &&
-			!add_condition(root, component, rinfo, outer_table))
-			return false;
-	}
-	return component->keys != NIL && list_length(component->keys) <= CELLAR_KEY_PARTS_MAX;
-}
-
-/*
  * Adds the outer joins within a set of relations, which PostgreSQL 16 and later
  * number among the relations.
  */
-static Relids
-add_outer_joins(PlannerInfo *root, Relids relids)
+Relids
+cellar_add_outer_joins(PlannerInfo *root, Relids relids)
 {
 	ListCell   *lc;
 
@@ -293,6 +108,7 @@ merge_large_components(PlannerInfo *root, List *components, int nspecial)
 	{
 		RelOptInfo *large = cellar_find_rel(root, list_nth(components, i));
 		RelOptInfo *best = NULL;
+		double		best_rows = large == NULL ? 0 : cellar_join_rows(root, large);
 		int			best_number = -1;
 
 		if (large == NULL || is_small(root, large))
@@ -304,11 +120,11 @@ merge_large_components(PlannerInfo *root, List *components, int nspecial)
 
 			if (j == i || other == NULL || !have_relevant_joinclause(root, large, other))
 				continue;
-			joined = find_join_rel(root, add_outer_joins(root, bms_union(large->relids, other->relids)));
-			if (joined == NULL || joined->cheapest_total_path == NULL ||
-				joined->rows >= (best == NULL ? large->rows : best->rows))
+			joined = find_join_rel(root, cellar_add_outer_joins(root, bms_union(large->relids, other->relids)));
+			if (joined == NULL || joined->cheapest_total_path == NULL || cellar_join_rows(root, joined) >= best_rows)
 				continue;
 			best = joined;
+			best_rows = cellar_join_rows(root, joined);
 			best_number = j;
 		}
 		if (best == NULL)
@@ -330,6 +146,7 @@ static bool
 grow_component(PlannerInfo *root, List *components, Relids *rest, bool equal)
 {
 	RelOptInfo *best = NULL;
+	double		best_rows = 0;
 	ListCell   *best_cell = NULL;
 	int			best_relid = 0;
 	int			relid = -1;
@@ -347,11 +164,12 @@ grow_component(PlannerInfo *root, List *components, Relids *rest, bool equal)
 			if (component == NULL || !(equal ? have_relevant_eclass_joinclause(root, component, rel) :
 									   have_relevant_joinclause(root, component, rel)))
 				continue;
-			joined = find_join_rel(root, add_outer_joins(root, bms_add_member(bms_copy(lfirst(lc)), relid)));
+			joined = find_join_rel(root, cellar_add_outer_joins(root, bms_add_member(bms_copy(lfirst(lc)), relid)));
 			if (joined == NULL || joined->cheapest_total_path == NULL ||
-				(best != NULL && joined->rows >= best->rows))
+				(best != NULL && cellar_join_rows(root, joined) >= best_rows))
 				continue;
 			best = joined;
+			best_rows = cellar_join_rows(root, joined);
 			best_cell = lc;
 			best_relid = relid;
 		}

@@ -130,7 +130,7 @@ join_component(PlannerInfo *root, RelOptInfo *outer, Path *joined, CellarCompone
 		return NULL;
 	*component = (CellarComponent)
 	{
-		.rel = component->rel,.side = component->side
+		.rel = component->rel,.side = component->side,.first_part = component->first_part
 	};
 	join = cellar_create_lookup_join(root, outer, joined, component);
 	return join == NULL || (!has_column && join->parent->rows >= joined->parent->rows) ? NULL : join;
@@ -243,7 +243,7 @@ create_side_keys_path(PlannerInfo *root, List *components, Var *column, double k
 		if (!bms_is_member(column->varno, rel->relids))
 			continue;
 		if (component->keys_path != NULL || !cellar_can_repeat(root, rel) ||
-			estimate_num_groups(root, list_make1(column), rel->rows, NULL, NULL) > 2 * keys)
+			estimate_num_groups(root, list_make1(column), cellar_join_rows(root, rel), NULL, NULL) > 2 * keys)
 			return NULL;
 		add_column_to_pathtarget(target, (Expr *) column, 0);
 		return (Path *) create_projection_path(root, rel, rel->cheapest_total_path,
@@ -273,6 +273,17 @@ move_to_start(List *list, int number)
 	return lcons(member, list_delete_nth_cell(list, number));
 }
 
+/* Makes a part of a component's key, which is an equality, the first one. */
+void
+cellar_move_part(CellarComponent *component, int number)
+{
+	if (number == 0 || number >= list_length(component->hash_clauses))
+		return;
+	component->hash_clauses = move_to_start(component->hash_clauses, number);
+	component->outer = move_to_start(component->outer, number);
+	component->keys = move_to_start(component->keys, number);
+}
+
 /*
  * Chooses the part of a component's key that is filtered, and makes it the first.
  * Sets *keys to the number of distinct values of the outer column in `rows` joined
@@ -284,7 +295,7 @@ choose_part(PlannerInfo *root, CellarComponent *component, double rows, double *
 	double		least = 1;
 	int			best = -1;
 
-	for (int i = 0; i < list_length(component->keys); i++)
+	for (int i = 0; i < list_length(component->hash_clauses); i++)
 	{
 		double		values = estimate_num_groups(root, list_make1(list_nth(component->outer, i)), rows, NULL, NULL);
 		double		fraction = values / estimate_num_groups(root, list_make1(list_nth(component->keys, i)),
@@ -296,12 +307,8 @@ choose_part(PlannerInfo *root, CellarComponent *component, double rows, double *
 		best = i;
 		*keys = values;
 	}
-	if (best > 0)
-	{
-		component->hash_clauses = move_to_start(component->hash_clauses, best);
-		component->outer = move_to_start(component->outer, best);
-		component->keys = move_to_start(component->keys, best);
-	}
+	component->first_part = Max(best, 0);
+	cellar_move_part(component, component->first_part);
 	return least;
 }
 
@@ -324,9 +331,9 @@ find_side_scan(PlannerInfo *root, const CellarComponent *component, CellarScanSp
 		return false;
 	relation = table_open(rte->relid, NoLock);
 	suitable = cellar_scan_unsuitable(root, rel, rte, relation) == NULL &&
-		cellar_restrictions_offloadable(rel, &side->storage);
+		cellar_restrictions_offloadable(root, rel, &side->storage);
 	side->rel = rel;
-	side->threads = cellar_scan_threads(rel);
+	side->threads = cellar_scan_threads(root, rel);
 	side->stored_fraction = cellar_stored_fraction(relation);
 	side->group_bytes = cellar_group_bytes(relation);
 	side->join_filter_fraction = 1;

@@ -46,7 +46,7 @@
 static double
 rows_per_key(PlannerInfo *root, const CellarComponent *component)
 {
-	double		rows = component->rel->rows;
+	double		rows = cellar_join_rows(root, component->rel);
 
 	/* A semijoin or an antijoin needs only keys. */
 	if (component->jointype == JOIN_SEMI || component->jointype == JOIN_ANTI)
@@ -171,8 +171,10 @@ create_join(PlannerInfo *root, Path *path, CellarComponent *component)
 Path *
 cellar_create_lookup_join(PlannerInfo *root, RelOptInfo *outer, Path *path, CellarComponent *component)
 {
-	if (!find_join(root, outer, path, component) ||
-		!cellar_fits_lookup_table(root, component, side_rows(root, component)))
+	if (!find_join(root, outer, path, component))
+		return NULL;
+	cellar_move_part(component, component->first_part);
+	if (!cellar_fits_lookup_table(root, component, side_rows(root, component)))
 		return NULL;
 	return create_join(root, path, component);
 }
@@ -202,19 +204,23 @@ choose_component(PlannerInfo *root, const CellarAggregateSpec *aggregation, Cell
 				 List **components, bool filtered)
 {
 	CellarComponent *best = NULL;
+	double		best_rows = 0;
 	ListCell   *lc;
 
 	/* A key may be a column of another component, which is joined first. */
 	foreach(lc, *components)
 	{
 		CellarComponent *component = palloc0(sizeof(CellarComponent));
+		double		rows;
 
 		component->rel = cellar_find_rel(root, lfirst(lc));
 		if (component->rel == NULL || component->rel->cheapest_total_path == NULL ||
 			component->rel->cheapest_total_path->param_info != NULL)
 			return NULL;
-		if (!find_join(root, aggregation->scan.rel, joins->path, component) ||
-			(best != NULL && component->joinrel->rows >= best->joinrel->rows))
+		if (!find_join(root, aggregation->scan.rel, joins->path, component))
+			continue;
+		rows = cellar_join_rows(root, component->joinrel);
+		if (best != NULL && rows >= best_rows)
 			continue;
 		use_distinct_keys(root, component);
 		if (!cellar_fits_lookup_table(root, component, side_rows(root, component)) &&
@@ -222,6 +228,7 @@ choose_component(PlannerInfo *root, const CellarAggregateSpec *aggregation, Cell
 													   joins->path->parent, joined, component)))
 			continue;
 		best = component;
+		best_rows = rows;
 	}
 	if (best != NULL)
 	{
@@ -314,7 +321,7 @@ cellar_create_lookup_joins(PlannerInfo *root, const CellarAggregateSpec *aggrega
 		if (component->jointype == JOIN_RIGHT)
 		{
 			joins->is_right = true;
-			joins->right_rows = component->rel->rows;
+			joins->right_rows = cellar_join_rows(root, component->rel);
 		}
 	}
 	return joins->bytes <= CELLAR_LOOKUP_BYTES_MAX && (!joins->is_right || joins->count == 1) &&

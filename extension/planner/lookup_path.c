@@ -7,7 +7,7 @@
  *
  * The other relations of the query are divided into components, each of which
  * is joined with the outer table, and possibly with earlier components, by
- * equalities of integers, dates or timestamps (lookup_join.c).  PostgreSQL
+ * equalities of integers, dates or timestamps (lookup_clauses.c).  PostgreSQL
  * evaluates a component by its cheapest path, and the rows become a lookup table.
  *
  * The child of the Smart Scan Aggregate is PostgreSQL's own partial aggregation
@@ -124,11 +124,37 @@ target_offloadable(RelOptInfo *outer, Oid relid, PathTarget *target)
 	return reason == NULL;
 }
 
+/* The step above the joins for which paths are created. */
+typedef struct LookupStep
+{
+	PlannerInfo *root;
+	RelOptInfo *input_rel;
+	RelOptInfo *output_rel;
+	GroupPathExtraData *extra;	/* NULL for SELECT DISTINCT */
+	CellarDistinctLevels *levels;	/* of aggregates with DISTINCT, or NULL */
+	List	   *targetlist;
+	double		rows;			/* of the joins */
+} LookupStep;
+
+/* Adds the paths above a Smart Scan Aggregate. */
+static void
+add_final_paths(const LookupStep *step, const CellarAggregateSpec *aggregation, Path *path)
+{
+	if (step->extra == NULL)
+		cellar_add_final_distinct_path(step->root, step->output_rel, aggregation, path);
+	else if (step->levels != NULL)
+		cellar_add_final_levels(step->root, step->output_rel, step->levels, aggregation, path, step->extra);
+	else if (aggregation->distinct)
+		cellar_add_final_deduplicated_path(step->root, step->output_rel, aggregation, path, step->extra);
+	else
+		cellar_add_final_paths(step->root, step->output_rel, aggregation, path, step->extra);
+}
+
 /* Adds paths with one base relation as the outer table, and one division of the others. */
 static void
-add_paths(PlannerInfo *root, CellarAggregateSpec aggregation, List *components,
-		  RelOptInfo *grouped_rel, GroupPathExtraData *extra)
+add_paths(const LookupStep *step, CellarAggregateSpec aggregation, List *components)
 {
+	PlannerInfo *root = step->root;
 	RelOptInfo *outer = aggregation.scan.rel;
 	CustomPath *cpath = makeNode(CustomPath);
 	Path	   *path = &cpath->path;
@@ -136,22 +162,24 @@ add_paths(PlannerInfo *root, CellarAggregateSpec aggregation, List *components,
 	CellarLookupJoins joins;
 	Cost		lookup_cost;
 
-	if (!cellar_create_lookup_joins(root, &aggregation, components, &joins) ||
-		(joins.is_right && !cellar_ignores_missing_rows(root, aggregation.target, outer)))
+	if (!cellar_create_lookup_joins(root, &aggregation, components, &joins))
 		return;
+
+	/* PostgreSQL adds rows to the groups of a right join. */
+	if (joins.is_right)
+	{
+		if (step->levels != NULL || !cellar_ignores_missing_rows(root, aggregation.target, outer))
+			return;
+		aggregation.pruning = NULL;
+	}
 
 	path->pathtype = T_CustomScan;
 	path->parent = outer;
 	path->pathtarget = aggregation.target;
 	path->parallel_safe = false;
-	/* PostgreSQL adds rows to the groups of a right join. */
-	if (!joins.is_right)
-		aggregation.pruning = cellar_choose_group_pruning(root, &aggregation, grouped_rel, aggregation.group_clause,
-														  (List *) extra->havingQual);
-	/* No aggregates with DISTINCT: see CellarAggregatePrivate. */
 	cpath->custom_private = list_make4(aggregation.pruning == NULL ? NIL :
-									   cellar_group_pruning_private(aggregation.pruning), NIL, NIL,
-									   joins.conditions);
+									   cellar_group_pruning_private(aggregation.pruning),
+									   cellar_distinct_private(aggregation.distinct_aggregates), NIL, joins.conditions);
 	cpath->methods = &cellar_aggregate_path_methods;
 	cellar_cost_aggregate(root, path, &aggregation);
 	lookup_cost = joins.cost +
@@ -163,70 +191,93 @@ add_paths(PlannerInfo *root, CellarAggregateSpec aggregation, List *components,
 
 	/* EXPLAIN shows the cost at the scan too, where the time is spent. */
 	cellar_set_join_costs(joins.path, path);
+	if (aggregation.input != NULL)
+		joins.path->pathtarget = aggregation.input;
 	rest = (Path *) create_agg_path(root, outer, joins.path, aggregation.target,
 									aggregation.group_clause == NIL ? AGG_PLAIN : AGG_HASHED,
-									AGGSPLIT_INITIAL_SERIAL, aggregation.group_clause, NIL,
-									&aggregation.partial_costs, 1);
+									aggregation.distinct ? AGGSPLIT_SIMPLE : AGGSPLIT_INITIAL_SERIAL,
+									aggregation.group_clause, NIL, &aggregation.partial_costs, 1);
 	rest->startup_cost = path->startup_cost;
 	rest->total_cost = path->startup_cost;
 	cpath->custom_paths = list_make1(rest);
 
-	cellar_add_final_paths(root, grouped_rel, &aggregation, path, extra);
+	add_final_paths(step, &aggregation, path);
+}
+
+/*
+ * Sets the costs of the aggregation and which groups the query needs.  Returns
+ * false if the rows have too few duplicates.
+ */
+static bool
+cost_step(const LookupStep *step, CellarAggregateSpec *aggregation)
+{
+	PlannerInfo *root = step->root;
+
+	if (step->extra == NULL)
+		return true;
+	if (step->levels != NULL)
+	{
+		if (!cellar_levels_pay(aggregation, step->rows))
+			return false;
+		cellar_cost_distinct_levels(root, step->levels, aggregation, step->rows, step->output_rel, step->extra);
+		return true;
+	}
+	if (aggregation->distinct)
+	{
+		get_agg_clause_costs(root, AGGSPLIT_SIMPLE, &aggregation->final_costs);
+		return cellar_has_duplicates(step->rows,
+									 cellar_count_combinations(root, aggregation->target, step->rows));
+	}
+	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &aggregation->partial_costs);
+	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation->final_costs);
+	aggregation->pruning = cellar_choose_group_pruning(root, aggregation, step->output_rel, aggregation->group_clause,
+													   (List *) step->extra->havingQual);
+	return true;
 }
 
 /* Adds paths with one base relation as the outer table. */
 static void
-add_outer_table_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *outer, Relation relation,
-					  RelOptInfo *grouped_rel, GroupPathExtraData *extra)
+add_outer_table_paths(const LookupStep *step, CellarAggregateSpec aggregation, RelOptInfo *outer, Relation relation)
 {
-	CellarAggregateSpec aggregation = {.group_clause = CellarGroupClause(root)};
-	List	   *divisions = cellar_divide_relations(root, outer, bms_difference(input_rel->relids, outer->relids));
+	List	   *divisions = cellar_divide_relations(step->root, outer,
+													bms_difference(step->input_rel->relids, outer->relids));
 	ListCell   *lc;
 
-	if (divisions == NIL || !cellar_restrictions_offloadable(outer, &aggregation.scan.storage))
+	if (divisions == NIL || !cellar_restrictions_offloadable(step->root, outer, &aggregation.scan.storage))
 		return;
 	aggregation.relid = RelationGetRelid(relation);
-	aggregation.target = cellar_partial_target(root, grouped_rel->reltarget, aggregation.group_clause,
-											   extra->havingQual);
 	if (!target_offloadable(outer, aggregation.relid, aggregation.target))
 		return;
 	aggregation.scan.rel = outer;
 	aggregation.scan.stored_fraction = cellar_stored_fraction(relation);
 	aggregation.scan.group_bytes = cellar_group_bytes(relation);
-	aggregation.scan.threads = cellar_scan_threads(outer);
+	aggregation.scan.threads = cellar_scan_threads(step->root, outer);
 	aggregation.scan.join_filter_fraction = 1;
-	aggregation.rows = cellar_join_rows(root, input_rel);
-	aggregation.groups = 1;
-	if (aggregation.group_clause != NIL)
-		aggregation.groups =
-			estimate_num_groups(root, get_sortgrouplist_exprs(aggregation.group_clause, extra->targetList),
-								aggregation.rows, NULL, NULL);
-	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &aggregation.partial_costs);
-	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation.final_costs);
+	aggregation.rows = step->rows;
+	cellar_estimate_groups(step->root, &aggregation, step->targetlist, step->rows);
+	if (!cost_step(step, &aggregation))
+		return;
 	foreach(lc, divisions)
-		add_paths(root, aggregation, lfirst(lc), grouped_rel, extra);
+		add_paths(step, aggregation, lfirst(lc));
 }
 
 /*
- * Adds paths for GROUP BY, or for aggregates, above joins.
+ * Adds paths for a step above joins.  The aggregation has target, input and
+ * group_clause.
  */
-void
-cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *grouped_rel,
-						GroupPathExtraData *extra)
+static void
+add_lookup_paths(LookupStep *step, const CellarAggregateSpec *aggregation)
 {
-	List	   *other_paths = grouped_rel->pathlist;
+	PlannerInfo *root = step->root;
+	RelOptInfo *output_rel = step->output_rel;
+	List	   *other_paths = output_rel->pathlist;
 	List	   *lookup_paths;
 	ListCell   *lc;
 	int			relid = -1;
 
-	if (!cellar_lookup_joins || !enable_hashjoin || root->placeholder_list != NIL ||
-		root->hasPseudoConstantQuals || !bms_is_empty(input_rel->lateral_relids) || IS_DUMMY_REL(input_rel) ||
-		cellar_aggregation_unsuitable(root) != NULL || (extra->flags & GROUPING_CAN_PARTIAL_AGG) == 0 ||
-		(CellarGroupClause(root) != NIL && (extra->flags & GROUPING_CAN_USE_HASH) == 0))
-		return;
-
-	grouped_rel->pathlist = NIL;
-	while ((relid = bms_next_member(input_rel->relids, relid)) >= 0)
+	step->rows = cellar_join_rows(root, step->input_rel);
+	output_rel->pathlist = NIL;
+	while ((relid = bms_next_member(step->input_rel->relids, relid)) >= 0)
 	{
 		RelOptInfo *outer = root->simple_rel_array[relid];
 		RangeTblEntry *rte = planner_rt_fetch(relid, root);
@@ -236,20 +287,93 @@ cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *gr
 			continue;
 		relation = table_open(rte->relid, NoLock);
 		if (cellar_scan_unsuitable(root, outer, rte, relation) == NULL)
-			add_outer_table_paths(root, input_rel, outer, relation, grouped_rel, extra);
+			add_outer_table_paths(step, *aggregation, outer, relation);
 		table_close(relation, NoLock);
 	}
 
 	/* A cost factor of 0 prefers the Smart Scan: drop all other paths. */
-	lookup_paths = grouped_rel->pathlist;
+	lookup_paths = output_rel->pathlist;
 	if (lookup_paths != NIL && cellar_cost_factor == 0)
 		return;
-	grouped_rel->pathlist = other_paths;
+	output_rel->pathlist = other_paths;
 	if (lookup_paths == NIL)
 		return;
-	cellar_correct_join_costs(root, grouped_rel);
+	cellar_correct_join_costs(root, output_rel);
 	foreach(lc, lookup_paths)
-		add_path(grouped_rel, lfirst(lc));
+		add_path(output_rel, lfirst(lc));
+}
+
+/* Returns whether the cell may evaluate joins of the query. */
+static bool
+joins_suitable(PlannerInfo *root, RelOptInfo *input_rel)
+{
+	return cellar_lookup_joins && enable_hashjoin && root->placeholder_list == NIL &&
+		!root->hasPseudoConstantQuals && bms_is_empty(input_rel->lateral_relids) && !IS_DUMMY_REL(input_rel);
+}
+
+/*
+ * Adds paths for GROUP BY, or for aggregates, above joins.
+ */
+void
+cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *grouped_rel,
+						GroupPathExtraData *extra)
+{
+	CellarAggregateSpec aggregation = {.group_clause = CellarGroupClause(root)};
+	LookupStep	step = {
+		.root = root,
+		.input_rel = input_rel,
+		.output_rel = grouped_rel,
+		.extra = extra,
+		.targetlist = extra->targetList
+	};
+
+	if (!joins_suitable(root, input_rel) || cellar_aggregation_unsuitable(root) != NULL)
+		return;
+	if ((extra->flags & GROUPING_CAN_PARTIAL_AGG) != 0)
+	{
+		if (aggregation.group_clause != NIL && (extra->flags & GROUPING_CAN_USE_HASH) == 0)
+			return;
+		aggregation.target = cellar_partial_target(root, grouped_rel->reltarget, aggregation.group_clause,
+												   extra->havingQual);
+		add_lookup_paths(&step, &aggregation);
+		return;
+	}
+
+	/* Aggregates with DISTINCT, as for one relation */
+	step.levels = cellar_create_distinct_levels(root, grouped_rel->reltarget, extra->havingQual);
+	if (step.levels != NULL)
+	{
+		cellar_set_first_level(&aggregation, step.levels);
+		add_lookup_paths(&step, &aggregation);
+		return;
+	}
+	aggregation.group_clause = NIL;
+	if (cellar_init_deduplication(&aggregation, root, grouped_rel->reltarget, extra->havingQual) &&
+		cellar_can_sort_groups(root, extra))
+		add_lookup_paths(&step, &aggregation);
+}
+
+/*
+ * Adds paths for SELECT DISTINCT above joins.
+ */
+void
+cellar_add_distinct_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *distinct_rel)
+{
+	CellarAggregateSpec aggregation = {
+		.target = input_rel->reltarget,
+		.input = input_rel->reltarget,
+		.group_clause = CellarDistinctClause(root),
+		.distinct = true
+	};
+	LookupStep	step = {
+		.root = root,
+		.input_rel = input_rel,
+		.output_rel = distinct_rel,
+		.targetlist = root->parse->targetList
+	};
+
+	if (joins_suitable(root, input_rel) && cellar_can_hash_distinct(root))
+		add_lookup_paths(&step, &aggregation);
 }
 
 /* See CellarLookupPrivate. */

@@ -59,6 +59,7 @@ cellar_collation(Oid collation)
 
 typedef struct OffloadContext
 {
+	PlannerInfo *root;			/* NULL: subqueries are not offloadable */
 	Index		varno;
 	int			depth;
 	bool		in_case;		/* inside a simple CASE: CaseTestExpr has a
@@ -396,6 +397,17 @@ var_offloadable(Var *var, OffloadContext *context)
 	return true;
 }
 
+/* Returns whether the cell can evaluate expression IN (subquery). */
+static bool
+subplan_offloadable(SubPlan *subplan, OffloadContext *context, bool conditional)
+{
+	const char *reason = cellar_subquery_unsuitable(context->root, subplan);
+
+	if (reason != NULL)
+		return reject(context, reason);
+	return expression_offloadable(linitial(castNode(OpExpr, subplan->testexpr)->args), context, conditional);
+}
+
 static bool
 expression_offloadable_inner(Node *node, OffloadContext *context, bool conditional)
 {
@@ -499,6 +511,8 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 			return case_offloadable((CaseExpr *) node, context, conditional);
 
 		case T_SubPlan:
+			return subplan_offloadable((SubPlan *) node, context, conditional);
+
 		case T_AlternativeSubPlan:
 			return reject(context, "the expression contains a subquery");
 
@@ -521,16 +535,26 @@ expression_offloadable(Node *node, OffloadContext *context, bool conditional)
 }
 
 /*
+ * As cellar_expression_offloadable() for a restriction, which may contain
+ * subqueries.
+ */
+bool
+cellar_condition_offloadable(PlannerInfo *root, Node *expr, Index varno, const char **reason)
+{
+	OffloadContext context = {.root = root,.varno = varno};
+
+	if (expression_offloadable(expr, &context, false))
+		return true;
+	*reason = context.reason;
+	return false;
+}
+
+/*
  * Returns whether a cell can evaluate the expression over rows of relation
  * varno, else sets *reason.
  */
 bool
 cellar_expression_offloadable(Node *expr, Index varno, const char **reason)
 {
-	OffloadContext context = {.varno = varno};
-
-	if (expression_offloadable(expr, &context, false))
-		return true;
-	*reason = context.reason;
-	return false;
+	return cellar_condition_offloadable(NULL, expr, varno, reason);
 }

@@ -132,14 +132,14 @@ cellar_scan_unsuitable(PlannerInfo *root, RelOptInfo *rel, RangeTblEntry *rte, R
  * level only if it is leakproof.
  */
 bool
-cellar_restriction_offloadable(RelOptInfo *rel, RestrictInfo *rinfo, const char **reason)
+cellar_restriction_offloadable(PlannerInfo *root, RelOptInfo *rel, RestrictInfo *rinfo, const char **reason)
 {
 	if (rinfo->security_level > rel->baserestrict_min_security && !rinfo->leakproof)
 	{
 		*reason = "the condition is not leakproof, and a security policy must be evaluated first";
 		return false;
 	}
-	return cellar_expression_offloadable((Node *) rinfo->clause, rel->relid, reason);
+	return cellar_condition_offloadable(root, (Node *) rinfo->clause, rel->relid, reason);
 }
 
 /*
@@ -147,7 +147,7 @@ cellar_restriction_offloadable(RelOptInfo *rel, RestrictInfo *rinfo, const char 
  * sets *storage to them.
  */
 bool
-cellar_restrictions_offloadable(RelOptInfo *rel, List **storage)
+cellar_restrictions_offloadable(PlannerInfo *root, RelOptInfo *rel, List **storage)
 {
 	ListCell   *lc;
 	const char *reason;
@@ -157,7 +157,7 @@ cellar_restrictions_offloadable(RelOptInfo *rel, List **storage)
 	{
 		RestrictInfo *rinfo = lfirst_node(RestrictInfo, lc);
 
-		if (rinfo->pseudoconstant || !cellar_restriction_offloadable(rel, rinfo, &reason))
+		if (rinfo->pseudoconstant || !cellar_restriction_offloadable(root, rel, rinfo, &reason))
 			return false;
 		*storage = lappend(*storage, rinfo);
 	}

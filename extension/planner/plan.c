@@ -206,7 +206,7 @@ plan_smart_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 		if (rinfo->pseudoconstant)
 			continue;
 
-		if (cellar_restriction_offloadable(rel, rinfo, &reason))
+		if (cellar_restriction_offloadable(root, rel, rinfo, &reason))
 		{
 			storage = lappend(storage, rinfo->clause);
 			order = lappend_int(order, 1);
@@ -252,8 +252,8 @@ params_walker(Node *node, List **params)
  * custom_scan_tlist has the group keys and aggregates that the cell evaluates, and
  * aggregates of group keys, whose arguments are the first members of custom_exprs.
  * Conditions on joined rows follow as junk: the node returns NULL for them.
- * The planner does not search custom_scan_tlist for parameters, so custom_exprs
- * repeats them.
+ * The planner does not search custom_scan_tlist and custom_private for parameters,
+ * so custom_exprs repeats them.
  *
  * tlist is NIL if the planner replaces the target list by a projection.
  */
@@ -262,6 +262,7 @@ plan_aggregate(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 			   List *tlist, List *clauses, List *custom_plans)
 {
 	CustomScan *cscan = makeNode(CustomScan);
+	List	   *pruning = list_nth(best_path->custom_private, CELLAR_AGGREGATE_PRUNING);
 	List	   *distinct = list_nth(best_path->custom_private, CELLAR_AGGREGATE_DISTINCT);
 	List	   *values = list_nth(best_path->custom_private, CELLAR_AGGREGATE_VALUES);
 	ListCell   *lc;
@@ -285,12 +286,14 @@ plan_aggregate(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 										   makeTargetEntry(copyObject(lfirst(lc)),
 														   list_length(cscan->custom_scan_tlist) + 1, NULL, true));
 	params_walker((Node *) cscan->custom_scan_tlist, &cscan->custom_exprs);
+	if (pruning != NIL)
+		params_walker(linitial(pruning), &cscan->custom_exprs);
 	if (distinct != NIL)
 	{
 		cscan->custom_exprs = list_concat(cscan->custom_exprs, copyObject(lsecond(distinct)));
 		distinct = linitial(distinct);
 	}
-	cscan->custom_private = list_make3(list_nth(best_path->custom_private, CELLAR_AGGREGATE_PRUNING), distinct, values);
+	cscan->custom_private = list_make3(pruning, distinct, values);
 	cscan->methods = &cellar_aggregate_methods;
 	return &cscan->scan.plan;
 }

@@ -153,7 +153,7 @@ cellar_add_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation)
 
 		if (rinfo->pseudoconstant)
 			continue;
-		if (cellar_restriction_offloadable(rel, rinfo, &reason))
+		if (cellar_restriction_offloadable(root, rel, rinfo, &reason))
 			scan.storage = lappend(scan.storage, rinfo);
 		else
 			scan.filter = lappend(scan.filter, rinfo);
@@ -186,7 +186,7 @@ cellar_add_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation)
 
 	cellar_note_cheaper(RelationGetRelid(relation));
 	add_path(rel, path);
-	scan.threads = cellar_scan_threads(rel);
+	scan.threads = cellar_scan_threads(root, rel);
 	if (scan.threads > 1)
 		add_path(rel, cellar_create_scan_path(root, &scan));
 	if (rel->consider_parallel)

@@ -167,12 +167,12 @@ cellar_add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 	CellarScanSpec scan = {
 		.rel = rel,
 		.top = top,
-		.threads = cellar_scan_threads(rel)
+		.threads = cellar_scan_threads(root, rel)
 	};
 	Path	   *path;
 	int			workers = 0;
 
-	if (top == NULL || !cellar_restrictions_offloadable(rel, &scan.storage))
+	if (top == NULL || !cellar_restrictions_offloadable(root, rel, &scan.storage))
 		return;
 	scan.stored_fraction = cellar_stored_fraction(relation);
 	path = cellar_create_scan_path(root, &scan);

@@ -90,7 +90,7 @@ SELECT q.query, j.* FROM (VALUES
   ('SELECT i.id, count(*) FROM items i LEFT JOIN facts f ON f.item = i.id AND f.price > 100 GROUP BY i.id'),
   ('SELECT f.place, count(f.id) FROM items i LEFT JOIN facts f ON f.item = i.id GROUP BY f.place'),
   -- Not supported: full joins, conditions above an outer join or of a join other than an inner join, joins without an equality of columns,
-  -- other types, system columns, DISTINCT, grouping sets.
+  -- other types, system columns, grouping sets.
   ('SELECT i.name, count(f.id) FROM facts f FULL JOIN items i ON f.item = i.id GROUP BY i.name'),
   ('SELECT i.name, count(*) FROM facts f LEFT JOIN items i ON f.item = i.id WHERE i.kind IS NULL OR i.kind > f.id GROUP BY i.name'),
   ('SELECT i.name, count(*) FROM facts f LEFT JOIN items i ON f.item = i.id AND f.id > 100 GROUP BY i.name'),
@@ -98,7 +98,6 @@ SELECT q.query, j.* FROM (VALUES
   ('SELECT count(*) FROM facts f JOIN places p ON f.item + 1 = p.id'),
   ('SELECT count(*) FROM facts f JOIN items i ON f.word = i.name'),
   ('SELECT i.tableoid::regclass::text, count(*) FROM facts f JOIN items i ON f.item = i.id GROUP BY 1'),
-  ('SELECT count(DISTINCT i.name) FROM facts f JOIN items i ON f.item = i.id'),
   ('SELECT i.name, i.kind, count(*) FROM facts f JOIN items i ON f.item = i.id GROUP BY ROLLUP (1, 2)'),
   -- Composite keys with NULLs and duplicates, of the outer table and of other sides; chains of sides.
   ('SELECT r.n, count(*), sum(f.price) FROM facts f JOIN pairs r ON f.item = r.a AND f.place = r.b GROUP BY 1'),
@@ -110,6 +109,18 @@ SELECT q.query, j.* FROM (VALUES
   -- A condition on columns of two sides does not put them into one component.
   ('SELECT i.kind, p.region, count(*) FROM facts f, items i, places p, pairs r WHERE f.item = i.id AND f.place = p.id AND r.a = i.kind
     AND (i.kind = 1 AND r.n = 2 OR i.kind = 2 AND r.n = 1 OR p.region = r.n) GROUP BY 1, 2'),
+  -- Aggregates with DISTINCT, and SELECT DISTINCT.
+  ('SELECT count(DISTINCT i.name) FROM facts f JOIN items i ON f.item = i.id'),
+  ('SELECT i.kind, count(DISTINCT f.place), sum(f.price), max(f.word) FROM facts f JOIN items i ON f.item = i.id GROUP BY 1 HAVING count(DISTINCT f.place) > 5'),
+  ('SELECT f.place, sum(DISTINCT i.kind) FILTER (WHERE f.id > 900), count(*) FROM facts f LEFT JOIN items i ON f.item = i.id GROUP BY 1'),
+  ('SELECT i.kind, count(DISTINCT f.place) FROM facts f JOIN items i ON f.item = i.id GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 3'),
+  ('SELECT i.kind, count(DISTINCT f.place), count(DISTINCT f.word), min(i.name) FROM facts f JOIN items i ON f.item = i.id GROUP BY 1'),
+  ('SELECT i.id, count(DISTINCT f.place) FROM items i LEFT JOIN facts f ON f.item = i.id GROUP BY 1'),
+  ('SELECT DISTINCT i.kind, f.word FROM facts f JOIN items i ON f.item = i.id'),
+  ('SELECT DISTINCT i.kind + 1, p.region FROM facts f, items i, places p WHERE f.item = i.id AND f.place = p.id ORDER BY 1, 2 LIMIT 5'),
+  ('SELECT DISTINCT ON (i.kind) i.kind, f.word FROM facts f JOIN items i ON f.item = i.id ORDER BY 1, 2'),
+  -- HAVING with a subquery.
+  ('SELECT i.name, sum(f.price) FROM facts f JOIN items i ON f.item = i.id GROUP BY 1 HAVING sum(f.price) > (SELECT max(id) FROM items)'),
   -- An error of a part without columns that is not raised without joined rows.
   ('SELECT count(*) FROM facts f JOIN items i ON f.item = i.id AND f.id > i.id + failing(i.id > 1000) WHERE i.kind > 100'),
   ('SELECT count(*) FROM facts f JOIN items i ON f.item = i.id AND f.id > i.id + failing(true) WHERE i.kind > 100'),

@@ -147,10 +147,15 @@ lookup_joins() {
         sql whole postgres -c "$settings; SET cellar.lookup_joins = $mode" -c "SELECT md5(string_agg(s::text, ' ' ORDER BY s::text)) FROM ($query) s" | tail -n 1
     done)
     check "lookup joins do not change the groups of a join" test "$(sort -u <<<"$answers" | wc -l)" = 1
-    # Composite keys, conditions on two sides, a side filtered by keys, and sides of larger tables.
-    for query in q07 q09 q10 q12 q14; do
+    # Composite keys, conditions on two sides, a side filtered by keys, sides of larger tables, DISTINCT.
+    for query in q07 q09 q10 q12 q14 q16; do
         plan=$(sql whole postgres -c "$settings; SET cellar.cost_factor = 0" -c "EXPLAIN (COSTS OFF) $(grep -v '^--' "$ROOT/bench/tpch/$query.sql")")
         check "the joins of TPC-H $query run in the cell" grep -q '(Lookup Table)' <<<"$plan"
+    done
+    # Correlated subqueries with aggregates become joins with groups.
+    for query in q02 q17 q20; do
+        plan=$(sql whole postgres -c "$settings" -c "EXPLAIN (COSTS OFF) $(grep -v '^--' "$ROOT/bench/tpch/$query.sql")")
+        check "TPC-H $query has no correlated subquery" test "$(grep -c SubPlan <<<"$plan")" = 0
     done
     sql whole postgres -c "CREATE TABLE wide (id int4, note text COLLATE \"C\", kind int4) WITH (autovacuum_enabled = off)" \
         -c "INSERT INTO wide SELECT i, repeat('x', 90) || i, i % 7 FROM generate_series(1, 150000) i" -c "ANALYZE wide" >/dev/null

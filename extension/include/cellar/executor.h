@@ -38,6 +38,7 @@ extern CellarExpressions *cellar_compile_distinct(Node *argument, Node *filter, 
 extern CellarExpressions *cellar_compile_join_conditions(List *conditions, PlanState *parent);
 extern CellarExpressions *cellar_compile_group_conditions(List *conditions, PlanState *parent);
 extern CellarExpressions *cellar_compile_sort_keys(const CellarTopN *top, PlanState *parent);
+extern int64 cellar_integer_value(Datum datum, int16 typlen);
 extern bool cellar_request_expressions(CellarRequest *request, CellarExpressions *expressions,
 									   ExprContext *econtext);
 

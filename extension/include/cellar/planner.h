@@ -188,6 +188,11 @@ extern void cellar_add_final_paths(PlannerInfo *root, RelOptInfo *grouped_rel,
 								   const CellarAggregateSpec *aggregation,
 								   Path *path, GroupPathExtraData *extra);
 extern const char *cellar_aggregation_unsuitable(PlannerInfo *root);
+extern List *cellar_distinct_private(const CellarDistinct *distinct);
+extern void cellar_estimate_groups(PlannerInfo *root, CellarAggregateSpec *aggregation, List *targetlist, double rows);
+extern bool cellar_can_hash_distinct(PlannerInfo *root);
+extern void cellar_add_final_distinct_path(PlannerInfo *root, RelOptInfo *distinct_rel,
+										   const CellarAggregateSpec *aggregation, Path *path);
 extern void cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 									 RelOptInfo *distinct_rel);
 
@@ -209,7 +214,14 @@ extern bool cellar_get_group_pruning(CustomScan *cscan, CellarGroupPruning *prun
 
 extern bool cellar_add_key(PathTarget *target, List **clause, Index *last_ref, Expr *expr);
 extern bool cellar_raises_no_error(Expr *expr);
-extern bool cellar_has_duplicates(const RelOptInfo *rel, double groups);
+extern bool cellar_init_deduplication(CellarAggregateSpec *aggregation, PlannerInfo *root, PathTarget *grouping_target,
+									  Node *having);
+extern bool cellar_has_duplicates(double rows, double groups);
+extern double cellar_count_combinations(PlannerInfo *root, const PathTarget *target, double rows);
+extern bool cellar_can_sort_groups(PlannerInfo *root, const GroupPathExtraData *extra);
+extern void cellar_add_final_deduplicated_path(PlannerInfo *root, RelOptInfo *grouped_rel,
+											   const CellarAggregateSpec *aggregation, Path *path,
+											   GroupPathExtraData *extra);
 extern List *cellar_add_group_clause(PathTarget *target, List **clause, Index *last_ref, PlannerInfo *root,
 									 PathTarget *grouping_target, Node *having);
 extern void cellar_add_deduplicated_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
@@ -227,6 +239,35 @@ typedef enum CellarDistinctState
 	CELLAR_STATE_INT2_AVG,		/* of avg(int2): int8[] of count and sum */
 	CELLAR_STATE_INT4_AVG		/* of avg(int4): the same */
 } CellarDistinctState;
+
+/*
+ * The rows between the nodes.  Aggregates have the same order in all targets;
+ * those with DISTINCT are the last ones, and are missing in the first level.
+ */
+typedef struct CellarDistinctLevels
+{
+	PathTarget *input;			/* of the first level: keys, and columns for
+								 * the other aggregates */
+	PathTarget *first;			/* of Smart Scan Aggregate */
+	PathTarget *combined;		/* the same, after combining */
+	PathTarget *states;			/* of Distinct States */
+	PathTarget *second;			/* of the finalizing aggregation */
+	PathTarget *results;		/* of Distinct Aggregates */
+	List	   *first_clause;	/* SortGroupClauses */
+	List	   *second_clause;
+	List	   *kinds;			/* integers: CellarDistinctState of each
+								 * member of states */
+	List	   *sources;		/* integers: the column of combined */
+	int			filter;			/* column of combined, or 0 */
+	Expr	   *argument;		/* of the DISTINCT aggregates */
+	Expr	   *filter_expr;
+	int			naggregates;
+	CellarDistinct distinct;
+	bool		only_distinct;	/* no other aggregates */
+	bool		ignores_duplicates; /* so does each aggregate */
+	AggClauseCosts combine_costs;
+	double		groups;			/* of the query, estimated */
+} CellarDistinctLevels;
 
 /* Members of custom_private of Distinct States and Distinct Aggregates. */
 enum CellarDistinctPrivate
@@ -251,6 +292,13 @@ extern const CustomPathMethods cellar_distinct_aggregates_path_methods;
 extern const CustomScanMethods cellar_distinct_states_methods;
 extern const CustomScanMethods cellar_distinct_aggregates_methods;
 
+extern CellarDistinctLevels *cellar_create_distinct_levels(PlannerInfo *root, PathTarget *grouping_target, Node *having);
+extern void cellar_set_first_level(CellarAggregateSpec *aggregation, const CellarDistinctLevels *levels);
+extern bool cellar_levels_pay(const CellarAggregateSpec *aggregation, double rows);
+extern void cellar_cost_distinct_levels(PlannerInfo *root, CellarDistinctLevels *levels, CellarAggregateSpec *aggregation,
+										double rows, RelOptInfo *grouped_rel, GroupPathExtraData *extra);
+extern void cellar_add_final_levels(PlannerInfo *root, RelOptInfo *grouped_rel, CellarDistinctLevels *levels,
+									const CellarAggregateSpec *aggregation, Path *path, GroupPathExtraData *extra);
 extern void cellar_add_distinct_aggregate_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 												RelOptInfo *grouped_rel, GroupPathExtraData *extra);
 
@@ -268,7 +316,8 @@ extern void cellar_add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, Relation 
 
 /* cost.c */
 
-extern int	cellar_scan_threads(RelOptInfo *rel);
+extern int	cellar_workers_max(void);
+extern int	cellar_scan_threads(const PlannerInfo *root, RelOptInfo *rel);
 extern double cellar_join_filter_fraction(PlannerInfo *root, RelOptInfo *rel);
 extern void cellar_cost_scan(PlannerInfo *root, Path *path, const CellarScanSpec *scan);
 extern void cellar_cost_aggregate(PlannerInfo *root, Path *path,
@@ -282,9 +331,9 @@ extern bool cellar_index_only_scan_is_cheaper(RelOptInfo *rel, Cost total_cost, 
 extern bool cellar_is_scannable(RelOptInfo *rel, RangeTblEntry *rte);
 extern const char *cellar_scan_unsuitable(PlannerInfo *root, RelOptInfo *rel, RangeTblEntry *rte,
 										  Relation relation);
-extern bool cellar_restriction_offloadable(RelOptInfo *rel, RestrictInfo *rinfo,
+extern bool cellar_restriction_offloadable(PlannerInfo *root, RelOptInfo *rel, RestrictInfo *rinfo,
 										   const char **reason);
-extern bool cellar_restrictions_offloadable(RelOptInfo *rel, List **storage);
+extern bool cellar_restrictions_offloadable(PlannerInfo *root, RelOptInfo *rel, List **storage);
 extern Bitmapset *cellar_needed_attributes(RelOptInfo *rel, List *filter);
 
 /* offloadable_aggregate.c */
@@ -301,14 +350,26 @@ extern bool cellar_ignores_duplicates(const Aggref *aggref);
 
 extern CellarCollation cellar_collation(Oid collation);
 extern bool cellar_is_integer_equality(Oid function);
+extern bool cellar_condition_offloadable(PlannerInfo *root, Node *expr, Index varno, const char **reason);
 extern bool cellar_expression_offloadable(Node *expr, Index varno, const char **reason);
 extern bool cellar_depends_on_row(Node *expr);
 extern bool cellar_catchable(Node *expr);
 extern Oid	cellar_min_max_function(const MinMaxExpr *expr);
 
+/* offloadable_subquery.c */
+
+extern const char *cellar_subquery_unsuitable(const PlannerInfo *root, SubPlan *subplan);
+
 /* jit.c */
 
 extern void cellar_install_jit_decision(void);
+
+/* grouped_filter.c */
+
+extern bool cellar_may_fail(Node *expr);
+extern bool cellar_has_plain_targets(const Plan *plan);
+extern bool cellar_has_group_key(const Plan *plan, const Var *column);
+extern bool cellar_returns_groups(Plan *plan, const Var *column);
 
 /* join_estimate.c */
 
@@ -355,6 +416,7 @@ typedef struct CellarComponent
 								 * components, by hash clause */
 	List	   *keys;			/* Vars of the component, by hash clause */
 	List	   *conditions;		/* the other clauses, without RestrictInfos */
+	int			first_part;		/* the clause that was moved to the start */
 	Path	   *side;			/* of the rows; NULL: the cheapest path */
 	Path	   *keys_path;		/* returns keys that filter `side`, or NULL */
 	Oid			filter_operator;	/* key = outer column, with keys_path */
@@ -362,17 +424,22 @@ typedef struct CellarComponent
 } CellarComponent;
 
 extern RelOptInfo *cellar_find_rel(PlannerInfo *root, Relids relids);
+extern Relids cellar_add_outer_joins(PlannerInfo *root, Relids relids);
 extern double cellar_lookup_row_bytes(PlannerInfo *root, const CellarComponent *component);
 extern bool cellar_fits_lookup_table(PlannerInfo *root, const CellarComponent *component, double rows);
+extern List *cellar_divide_relations(PlannerInfo *root, RelOptInfo *outer, Relids others);
+extern bool cellar_ignores_missing_rows(PlannerInfo *root, const PathTarget *target, const RelOptInfo *outer);
+
+/* lookup_clauses.c */
+
 extern bool cellar_fails_early(Node *expr);
 extern bool cellar_find_lookup_join(PlannerInfo *root, RelOptInfo *outer, CellarComponent *component,
 									RelOptInfo *outer_table);
-extern List *cellar_divide_relations(PlannerInfo *root, RelOptInfo *outer, Relids others);
-extern bool cellar_ignores_missing_rows(PlannerInfo *root, const PathTarget *target, const RelOptInfo *outer);
 
 /* lookup_keys.c */
 
 extern bool cellar_can_repeat(PlannerInfo *root, const RelOptInfo *rel);
+extern void cellar_move_part(CellarComponent *component, int number);
 extern bool cellar_use_distinct_keys(PlannerInfo *root, CellarComponent *component);
 extern bool cellar_filter_by_outer_keys(PlannerInfo *root, const CellarScanSpec *outer, Oid relid,
 										const RelOptInfo *joined, List *components, CellarComponent *component);
@@ -423,6 +490,7 @@ extern void cellar_set_join_costs(Path *path, const Path *aggregate);
 extern Node *cellar_as_outer_columns(Node *node, Index outer_table);
 extern void cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *grouped_rel,
 									GroupPathExtraData *extra);
+extern void cellar_add_distinct_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *distinct_rel);
 
 /* offload_reasons.c */
 
@@ -432,5 +500,9 @@ extern void cellar_note_cheaper(Oid relid);
 extern void cellar_note_chosen(Oid relid);
 extern void cellar_note_aggregate(Oid relid, Index varno, Node *expr, const char *reason);
 extern void cellar_note_qual(Oid relid, Index varno, Node *qual, const char *reason);
+
+/* unnest.c */
+
+extern Query *cellar_unnest_subqueries(const Query *query);
 
 #endif							/* CELLAR_PLANNER_H */

@@ -104,7 +104,7 @@ impl Queries<'_> {
     }
 
     /// Returns a query that groups and aggregates the rows of one to six joins of the table with some of its rows: inner and outer joins,
-    /// semijoins and antijoins, with one to three equalities, also with other sides; inner joins also with another comparison. Group keys and
+    /// semijoins and antijoins, with one to three equalities, also with other sides; some also with another comparison, or one with a correlated subquery. Group keys and
     /// arguments read columns of all sides that have columns.
     fn lookups(&mut self, condition: &str) -> String {
         let t = self.table.name.clone();
@@ -131,17 +131,21 @@ impl Queries<'_> {
                 let side = self.rng.pick(&sides).clone();
                 clauses += &format!(" AND {side}.{key} = d{number}.{other}");
             }
-            let kind = match self.rng.below(10) {
-                0 => "NOT EXISTS",
-                1 => "EXISTS",
+            let kind = match self.rng.below(12) {
+                0 | 10 => "NOT EXISTS",
+                1 | 11 => "EXISTS",
                 2 | 3 => "LEFT JOIN",
                 4 => "RIGHT JOIN",
                 _ => "JOIN",
             };
-            if kind == "JOIN" && self.rng.chance(20) {
+            if kind == "JOIN" && self.rng.chance(20) || kind.ends_with("EXISTS") && self.rng.chance(50) {
                 let (key, other) = self.join_keys();
                 let side = self.rng.pick(&sides).clone();
-                clauses += &format!(" AND {side}.{key} {} d{number}.{other}", self.rng.pick(&["<", ">=", "<>"]));
+                let comparison = self.rng.pick(&["<", "<=", ">", ">=", "<>", "<>"]);
+                clauses += &match self.rng.chance(50) {
+                    true => format!(" AND {side}.{key} {comparison} d{number}.{other}"),
+                    false => format!(" AND d{number}.{other} {comparison} {side}.{key}"),
+                };
             }
             let inner = format!("(SELECT * FROM {t} WHERE id BETWEEN {first} AND {last}) d{number}");
             if kind.ends_with("EXISTS") {
@@ -151,6 +155,9 @@ impl Queries<'_> {
                 sides.push(format!("d{number}"));
             }
         }
+        if self.rng.chance(15) {
+            exists.push(self.compared_with_aggregate(&sides));
+        }
         let mut columns = vec![format!("{}.id", self.rng.pick(&sides))];
         for number in 0..self.table.columns.len() {
             columns.push(format!("{}.{}", self.rng.pick(&sides), self.table.columns[number].name));
@@ -159,6 +166,25 @@ impl Queries<'_> {
         let joined =
             format!("FROM (SELECT {} FROM {from} WHERE {}) j WHERE true", columns.join(", "), exists.join(" AND "));
         self.grouping("true").replace(&format!("FROM {t} WHERE true"), &joined)
+    }
+
+    /// Returns a comparison with a correlated subquery that has an aggregate.
+    fn compared_with_aggregate(&mut self, sides: &[String]) -> String {
+        let (outer, inner) = self.join_keys();
+        let (key, other) = self.join_keys();
+        let (side, key_side) = (self.rng.pick(sides).clone(), self.rng.pick(sides).clone());
+        let comparison = self.rng.pick(&["<", "<=", ">", ">=", "=", "<>"]);
+        let (compared, aggregate) = match self.rng.below(6) {
+            0 => ("id".to_owned(), "0.5 * avg(g.id)".to_owned()),
+            1 => ("id".to_owned(), "count(*)".to_owned()),
+            2 => ("id".to_owned(), "coalesce(sum(g.id), 7)".to_owned()),
+            3 => ("id".to_owned(), "sum(g.id) - min(g.id)".to_owned()),
+            _ => (outer, format!("{}(g.{inner})", self.rng.pick(&["min", "max"]))),
+        };
+        let last = if self.rng.chance(40) { format!(" AND g.id < {}", self.rng.below(2500)) } else { String::new() };
+        let subquery =
+            format!("(SELECT {aggregate} FROM {} g WHERE g.{other} = {key_side}.{key}{last})", self.table.name);
+        format!("{side}.{compared} {comparison} {subquery}")
     }
 
     /// Returns two columns that can be compared, often the same column.
@@ -500,10 +526,27 @@ impl Queries<'_> {
     /// Returns a condition that is often selective, so that queries do not only return all rows or none.
     fn condition(&mut self) -> String {
         let first = self.predicate(2);
+        if self.rng.chance(6) {
+            return self.in_subquery(&first);
+        }
         match self.rng.below(6) {
             0 => format!("{first} AND id BETWEEN {} AND {}", self.rng.below(200), self.rng.below(2500)),
             1 => format!("id % {} = 0 AND {first}", 1 + self.rng.below(7)),
             _ => first,
+        }
+    }
+
+    /// Returns a condition with IN or NOT IN over a subquery that does not become a join.
+    fn in_subquery(&mut self, condition: &str) -> String {
+        let (key, other) = self.join_keys();
+        let first = self.rng.below(600);
+        let last = first + self.rng.below(1500);
+        let known = if self.rng.chance(60) { format!(" AND {other} IS NOT NULL") } else { String::new() };
+        let subquery = format!("(SELECT {other} FROM {} WHERE id BETWEEN {first} AND {last}{known})", self.table.name);
+        match self.rng.below(3) {
+            0 => format!("({condition}) AND {key} NOT IN {subquery}"),
+            1 => format!("({condition}) OR {key} IN {subquery}"),
+            _ => format!("{key} NOT IN {subquery}"),
         }
     }
 

@@ -1,0 +1,174 @@
+/*-------------------------------------------------------------------------
+ *
+ * grouped_filter.c
+ *	  Decides whether a join filter (join_filter.c) may drop rows below an
+ *	  aggregation.
+ *
+ * If the joined column is a group key, the filter drops all rows of a group or
+ * none, and the join would drop the group.  Only what is evaluated for a dropped
+ * group must not raise an error: columns, comparisons, sums and products of numerics
+ * that cannot overflow, and aggregates that raise no error for them.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/plannodes.h"
+#include "optimizer/optimizer.h"
+#include "utils/fmgroids.h"
+
+#include "cellar.h"
+#include "cellar/planner.h"
+
+/* Returns whether the target list consists of columns and constants. */
+bool
+cellar_has_plain_targets(const Plan *plan)
+{
+	ListCell   *lc;
+
+	foreach(lc, plan->targetlist)
+	{
+		Expr	   *expr = lfirst_node(TargetEntry, lc)->expr;
+
+		if (!IsA(expr, Var) && !IsA(expr, Const))
+			return false;
+	}
+	return true;
+}
+
+/* Returns whether the aggregate is built in and raises no error, whatever its arguments are. */
+static bool
+is_safe_aggregate(const Aggref *aggref)
+{
+	if (aggref->aggdistinct != NIL || aggref->aggfnoid >= FirstGenbkiObjectId)
+		return false;
+	switch (aggref->aggfnoid)
+	{
+		case F_COUNT_:
+		case F_COUNT_ANY:
+		case F_SUM_INT2:
+		case F_SUM_INT4:
+		case F_SUM_INT8:
+		case F_SUM_NUMERIC:
+		case F_AVG_INT2:
+		case F_AVG_INT4:
+		case F_AVG_INT8:
+		case F_AVG_NUMERIC:
+			return aggref->aggorder == NIL;
+		default:
+			return cellar_ignores_duplicates(aggref);
+	}
+}
+
+/*
+ * Returns whether a numeric operator cannot overflow: numerics of a declared precision
+ * have at most 1000 digits.
+ */
+static bool
+is_safe_arithmetic(const OpExpr *expr)
+{
+	ListCell   *lc;
+
+	if (expr->opfuncid != F_NUMERIC_ADD && expr->opfuncid != F_NUMERIC_SUB && expr->opfuncid != F_NUMERIC_MUL)
+		return false;
+	foreach(lc, expr->args)
+	{
+		if (IsA(lfirst(lc), Var) && ((Var *) lfirst(lc))->vartypmod < 0)
+			return false;
+	}
+	return true;
+}
+
+static bool
+is_comparison(Oid function)
+{
+	CellarFunctionClass class = cellar_function_class(function);
+
+	return class == CELLAR_FUNCTION_EQUALITY || class == CELLAR_FUNCTION_ORDER;
+}
+
+static bool
+may_fail_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	switch (nodeTag(node))
+	{
+		case T_List:
+		case T_TargetEntry:
+		case T_Var:
+		case T_Const:
+		case T_Param:
+		case T_RelabelType:
+		case T_BoolExpr:
+		case T_BooleanTest:
+		case T_NullTest:
+			break;
+		case T_Aggref:
+			if (!is_safe_aggregate((Aggref *) node))
+				return true;
+			break;
+		case T_OpExpr:
+			set_opfuncid((OpExpr *) node);
+			if (!is_comparison(((OpExpr *) node)->opfuncid) && !is_safe_arithmetic((OpExpr *) node))
+				return true;
+			break;
+		case T_ScalarArrayOpExpr:
+			set_sa_opfuncid((ScalarArrayOpExpr *) node);
+			if (!is_comparison(((ScalarArrayOpExpr *) node)->opfuncid))
+				return true;
+			break;
+		default:
+			return true;
+	}
+	return expression_tree_walker(node, may_fail_walker, context);
+}
+
+/*
+ * Returns whether evaluating an expression might raise an error: it contains
+ * anything but columns, constants, comparisons, safe arithmetic and safe aggregates.
+ */
+bool
+cellar_may_fail(Node *expr)
+{
+	return may_fail_walker(expr, NULL);
+}
+
+/*
+ * Returns whether a column of a plan's child is a group key of the plan, and nothing
+ * that is evaluated for a group can raise an error.
+ */
+bool
+cellar_has_group_key(const Plan *plan, const Var *column)
+{
+	const Agg  *agg = (const Agg *) plan;
+
+	if (!IsA(plan, Agg) || agg->groupingSets != NIL || agg->chain != NIL ||
+		cellar_may_fail((Node *) plan->targetlist) || cellar_may_fail((Node *) plan->qual))
+		return false;
+	for (int i = 0; i < agg->numCols; i++)
+	{
+		if (agg->grpColIdx[i] == column->varattno)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Returns whether the plan is a Smart Scan Aggregate of which a column of its
+ * custom_scan_tlist is a group key, and no group is omitted because of another one.
+ * Its child has the same columns.
+ */
+bool
+cellar_returns_groups(Plan *plan, const Var *column)
+{
+	CustomScan *cscan = (CustomScan *) plan;
+	CellarGroupPruning pruning = {0};
+
+	if (!IsA(plan, CustomScan) || cscan->methods != &cellar_aggregate_methods || column->varno != INDEX_VAR)
+		return false;
+	return IsA(list_nth_node(TargetEntry, cscan->custom_scan_tlist, column->varattno - 1)->expr, Var) &&
+		(!cellar_get_group_pruning(cscan, &pruning) || pruning.top.rows == 0);
+}

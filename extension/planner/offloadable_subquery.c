@@ -1,0 +1,62 @@
+/*-------------------------------------------------------------------------
+ *
+ * offloadable_subquery.c
+ *	  Decides whether a cell can evaluate expression IN (subquery).
+ *
+ * PostgreSQL executes an uncorrelated subquery once, when the scan starts, and
+ * sends its values as a set (executor/subquery_values.c).  Most subqueries of IN
+ * become joins; NOT IN and IN below OR do not.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "nodes/nodeFuncs.h"
+#include "nodes/plannodes.h"
+#include "optimizer/optimizer.h"
+
+#include "cellar/planner.h"
+
+/*
+ * A subquery may be estimated to return at most this many rows.  The executor
+ * accepts four times as many different values.
+ */
+#define SUBQUERY_ROWS_MAX		65536
+
+/*
+ * Returns whether one of the first n subqueries of the statement, which include
+ * those in the nth, contains a volatile function: the values must be the same when
+ * PostgreSQL executes the subquery again.
+ */
+static bool
+is_volatile(const PlannerInfo *root, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		if (contain_volatile_functions((Node *) list_nth_node(PlannerInfo, root->glob->subroots, i)->parse))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Returns why the cell cannot evaluate a condition with a subquery, or NULL.  `root`
+ * is NULL if the condition is not a restriction of a scan.
+ */
+const char *
+cellar_subquery_unsuitable(const PlannerInfo *root, SubPlan *subplan)
+{
+	OpExpr	   *test = (OpExpr *) subplan->testexpr;
+
+	if (root == NULL || subplan->subLinkType != ANY_SUBLINK || !subplan->useHashTable || subplan->parParam != NIL ||
+		!IsA(test, OpExpr) || list_length(test->args) != 2 || !IsA(lsecond(test->args), Param))
+		return "the expression contains a subquery";
+	set_opfuncid(test);
+	if (!cellar_is_integer_equality(test->opfuncid))
+		return "the expression contains a subquery whose values are not integers, dates or timestamps";
+	if (((Plan *) list_nth(root->glob->subplans, subplan->plan_id - 1))->plan_rows > SUBQUERY_ROWS_MAX)
+		return "the expression contains a subquery with too many rows";
+	if (is_volatile(root, subplan->plan_id))
+		return "the expression contains a subquery with a volatile function";
+	return NULL;
+}

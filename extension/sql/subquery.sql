@@ -1,0 +1,86 @@
+-- Subqueries in conditions: IN, and correlated subqueries with aggregates, which become joins with groups. Without a cell, PostgreSQL
+-- evaluates the plans.
+CREATE EXTENSION IF NOT EXISTS cellar;
+SET cellar.cell_offload_plan_display = always;
+SET cellar.min_scan_size = 0;
+SET cellar.cost_factor = 0;
+SET max_parallel_workers_per_gather = 0;
+CREATE TABLE sold (id int4, item int4, place int8, word text, price numeric(9,2), free numeric) WITH (autovacuum_enabled = off);
+INSERT INTO sold SELECT i, i % 300, CASE WHEN i % 3 > 0 THEN i % 100 END, 'word ' || i % 50, i * 7 % 700 / 4.0, i
+  FROM generate_series(1, 1500) i;
+CREATE TABLE goods (id int4, kind int8, low numeric(9,2)) WITH (autovacuum_enabled = off);
+INSERT INTO goods SELECT i, CASE WHEN i % 7 > 0 THEN i % 10 END, i FROM generate_series(0, 399) i;
+VACUUM (FREEZE, ANALYZE) sold, goods;
+
+-- Which form a statement has, whether a Smart Scan evaluates IN, and that the result does not depend on it.
+CREATE FUNCTION subqueries(query text, OUT filtered bool, OUT joined bool, OUT same bool) LANGUAGE plpgsql AS $$
+DECLARE line text; new text; old text;
+BEGIN
+  filtered := false;
+  joined := true;
+  FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
+    filtered := filtered OR line ~ '^ *Storage Predicate: .*SubPlan';
+    joined := joined AND line !~ 'SubPlan';
+  END LOOP;
+  EXECUTE 'SELECT string_agg(s::text, '' '' ORDER BY s::text) FROM (' || query || ') s' INTO new;
+  PERFORM set_config('cellar.cell_offload_processing', 'off', true);
+  EXECUTE 'SELECT string_agg(s::text, '' '' ORDER BY s::text) FROM (' || query || ') s' INTO old;
+  PERFORM set_config('cellar.cell_offload_processing', 'on', true);
+  same := new IS NOT DISTINCT FROM old;
+END $$;
+
+EXPLAIN (COSTS OFF) SELECT count(*) FROM sold WHERE item NOT IN (SELECT id FROM goods WHERE kind = 3);
+SELECT q.query, s.filtered, s.same FROM (VALUES
+  ('SELECT count(*), sum(id) FROM sold WHERE item NOT IN (SELECT id FROM goods WHERE kind = 3)'),
+  ('SELECT count(*) FROM sold WHERE place NOT IN (SELECT id FROM goods WHERE id < 50)'),
+  ('SELECT count(*) FROM sold WHERE item NOT IN (SELECT kind FROM goods)'),
+  ('SELECT count(*) FROM sold WHERE place NOT IN (SELECT kind FROM goods WHERE id % 7 = 0)'),
+  ('SELECT count(*) FROM sold WHERE place NOT IN (SELECT kind FROM goods WHERE id < 0)'),
+  ('SELECT word, count(*) FROM sold WHERE word < ''word 2'' OR item IN (SELECT kind FROM goods) GROUP BY 1'),
+  ('SELECT count(*) FROM sold WHERE (place IN (SELECT kind FROM goods)) IS UNKNOWN'),
+  ('SELECT count(*) FROM sold WHERE item + 1 NOT IN (SELECT id FROM goods WHERE id < 50)'),
+  -- Not in the cell: other types, correlated, several columns, volatile functions.
+  ('SELECT count(*) FROM sold WHERE word NOT IN (SELECT ''word '' || id FROM goods)'),
+  ('SELECT count(*) FROM sold s WHERE item NOT IN (SELECT id FROM goods g WHERE g.kind = s.place)'),
+  ('SELECT count(*) FROM sold WHERE (item, place) NOT IN (SELECT id, kind FROM goods WHERE kind IS NOT NULL)'),
+  ('SELECT count(*) FROM sold WHERE item NOT IN (SELECT id FROM goods WHERE kind = 3 AND random() >= 0)')
+) q(query), subqueries(q.query) s;
+-- With other parameters.
+SELECT k, (SELECT count(*) FROM sold WHERE item NOT IN (SELECT id FROM goods WHERE goods.kind = k)) FROM generate_series(1, 3) k;
+
+EXPLAIN (COSTS OFF) SELECT sum(s.price) FROM sold s JOIN goods g ON g.id = s.item WHERE g.kind = 3
+  AND s.price < (SELECT 0.5 * avg(price) FROM sold o WHERE o.item = g.id);
+SELECT q.query, s.joined, s.same FROM (VALUES
+  ('SELECT count(*), sum(s.id) FROM sold s WHERE s.price < (SELECT 0.5 * avg(price) FROM sold o WHERE o.item = s.item)'),
+  ('SELECT count(*), sum(s.id) FROM sold s WHERE (SELECT max(o.id) FROM sold o WHERE s.place = o.place AND o.id < 1000) = s.id'),
+  ('SELECT count(*) FROM goods g WHERE g.low > (SELECT sum(price) - min(price) FROM sold o WHERE o.item = g.id AND o.place = g.kind)'),
+  ('SELECT count(*) FROM goods g WHERE g.id IN (SELECT item FROM sold s WHERE s.price = (SELECT min(price) FROM sold o WHERE o.item = s.item))'),
+  ('SELECT g.kind, count(*) FROM goods g LEFT JOIN sold s ON s.item = g.id WHERE s.price > (SELECT avg(price) FROM sold o, goods h WHERE o.item = h.id AND h.kind = g.kind) GROUP BY 1'),
+  ('SELECT count(*) FROM goods g WHERE g.low < (SELECT max(id) FROM sold o WHERE o.item = g.id) OR g.id = 7'),
+  -- Not NULL without rows, other conditions, errors of rows that are not needed.
+  ('SELECT count(*) FROM goods g WHERE g.kind > (SELECT count(*) FROM sold o WHERE o.item = g.id)'),
+  ('SELECT count(*) FROM goods g WHERE g.low > (SELECT coalesce(sum(price), 0) FROM sold o WHERE o.item = g.id)'),
+  ('SELECT count(*) FROM goods g WHERE g.low IS DISTINCT FROM (SELECT sum(price) FROM sold o WHERE o.item = g.id)'),
+  ('SELECT count(*) FROM goods g WHERE g.low > (SELECT sum(price) FROM sold o WHERE o.item < g.id)'),
+  ('SELECT count(*) FROM goods g WHERE g.low > (SELECT sum(free * free) FROM sold o WHERE o.item = g.id)'),
+  ('SELECT count(*) FROM goods g WHERE g.low > (SELECT sum(1000 / (o.item - 299)) FROM sold o WHERE o.item = g.id AND g.id < 299)'),
+  ('SELECT count(*) FROM goods g WHERE g.low > (SELECT sum(price) FROM sold o WHERE o.item = g.id AND 1000 / (o.item - 299) > 0) AND g.id < 299'),
+  ('SELECT count(*) FROM goods g WHERE g.low > (SELECT sum(price) FROM sold o WHERE o.item = g.id LIMIT 1)'),
+  ('SELECT count(*) FROM goods g WHERE g.low > (SELECT sum(price) FROM sold o WHERE o.item = g.id AND random() >= 0)')
+) q(query), subqueries(q.query) s;
+
+-- A join filter reaches the scan below an aggregation, unless something could raise an error for other groups.
+SET enable_mergejoin = off;
+SET enable_nestloop = off;
+EXPLAIN (COSTS OFF) SELECT g.id, s.q FROM goods g JOIN (SELECT item, sum(price) AS q FROM sold GROUP BY item HAVING max(id) > 10) s ON s.item = g.id
+  WHERE g.kind = 3 AND g.id < 50;
+SELECT q.query, s.same FROM (VALUES
+  ('SELECT g.id, s.q FROM goods g JOIN (SELECT item, sum(price) AS q FROM sold GROUP BY item HAVING max(id) > 10) s ON s.item = g.id WHERE g.kind = 3'),
+  ('SELECT g.id, s.n FROM goods g JOIN (SELECT item, word, count(*) AS n FROM sold GROUP BY item, word) s ON s.item = g.kind WHERE g.kind = 3'),
+  ('SELECT g.id, s.q FROM goods g JOIN (SELECT item, sum(price) AS q FROM sold GROUP BY item ORDER BY 2, 1 LIMIT 20) s ON s.item = g.id WHERE g.id > 30'),
+  ('SELECT g.id, s.q FROM goods g JOIN (SELECT item, count(DISTINCT place) AS q FROM sold GROUP BY item) s ON s.item = g.id WHERE g.kind = 3')
+) q(query), subqueries(q.query) s;
+EXPLAIN (COSTS OFF) SELECT g.id, s.q FROM goods g JOIN (SELECT item, sum(1000 / (item - 299)) AS q FROM sold GROUP BY item) s ON s.item = g.id
+  WHERE g.kind = 3 AND g.id < 50;
+DROP FUNCTION subqueries;
+DROP TABLE sold, goods;
