@@ -275,5 +275,9 @@ check_equal "a filter is data, not SQL" "$(during "{\"application\": \"x'' OR tr
 q "CREATE ROLE plain LOGIN" && q "CREATE ROLE monitor LOGIN" && q "GRANT pg_monitor TO monitor"
 check_equal "only members of pg_monitor see samples" "$(sqlstate_of ash postgres "SET ROLE plain; SELECT awr.ash_report()")" 42501
 check_matches "a member of pg_monitor sees the report" "$(q "SET ROLE monitor; SELECT awr.ash_report()")" 'ASH Report For'
+# missing_for ROLE: what cellar top does not show this role.
+missing_for() { "$CELLAR_BIN" top --json --dsn "$(cluster_dsn ash | sed "s/user=[^ ]*/user=$1/")" | python3 -c 'import json, sys; print(*json.load(sys.stdin)["missing"], sep="; ")'; }
+check_equal "cellar top shows everything to a member of pg_monitor" "$(missing_for monitor)" ""
+check_matches "cellar top tells other roles what they do not see" "$(missing_for plain)" '^sessions and statements of other roles are hidden'
 
 checks_end

@@ -130,7 +130,8 @@ const LISTS: [List; 15] = [
         id: "sql-parse-time",
         title: "SQL ordered by Parse Time",
         note: "Ordered by the sum of Parse Time (grammar and analysis) and Plan Time (rewriting and planning), which %Total \
-               and per Exec refer to. Not contained: statements of functions, and statements that were never planned",
+               and per Exec refer to. Analysis also waits for locks of tables. Not contained: statements of functions, and \
+               statements that were never planned",
         columns: &[
             "Parse Time (s)",
             "Plan Time (s)",

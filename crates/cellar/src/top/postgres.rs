@@ -59,13 +59,14 @@ impl Source {
                 "SET statement_timeout = '{STATEMENT_TIMEOUT}'; SET lock_timeout = '{STATEMENT_TIMEOUT}';
                  SET search_path = pg_catalog; SET default_transaction_read_only = on; SET client_min_messages = error"
             ))?;
-            let extension = client
+            let usable: Option<bool> = client
                 .query_opt(
-                    "SELECT 1 FROM pg_extension WHERE extname = 'cellar'
-                 AND to_regprocedure('awr.get_statements()') IS NOT NULL",
+                    "SELECT has_schema_privilege(n.oid, 'USAGE') FROM pg_extension, pg_namespace n
+                 WHERE extname = 'cellar' AND nspname = 'awr'",
                     &[],
                 )?
-                .is_some();
+                .map(|row| row.get(0));
+            let extension = usable == Some(true);
             let pg_stat_statements = client
                 .query_opt(
                     "SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace
@@ -73,7 +74,7 @@ impl Source {
                     &[],
                 )?
                 .map(|row| row.get(0));
-            let facts = facts(&mut client, is_local, extension)?;
+            let facts = facts(&mut client, is_local, usable.is_some())?;
             let has_groups = extension && client.query_one(HAS_CONSUMER_GROUPS, &[])?.get(0);
             let activity = activity_query(has_groups);
             let (texts, calls) = Default::default();
