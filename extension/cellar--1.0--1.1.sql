@@ -568,7 +568,7 @@ INSERT INTO awr.collector VALUES
    WHERE s.queryid IS NOT NULL$$),
 ('plan_stat', 'instance', 0, 999999, NULL,
  $$SELECT s.*, pg_get_userbyid(s.role) AS rolname, awr.get_incarnation() || '/' || s.generation AS stats_reset
-   FROM awr.get_statements() s$$),
+   FROM awr.take_statements() s$$),
 ('table_stat', 'database', 0, 999999, NULL,
  $$WITH d AS MATERIALIZED (
      SELECT oid AS dbid, dattablespace, pg_stat_get_db_stat_reset_time(oid) AS stats_reset FROM pg_database WHERE datname = current_database()),
@@ -646,7 +646,7 @@ INSERT INTO awr.collector VALUES
 ('cpu_stat', 'instance', 0, 999999, NULL,
  $$SELECT c.*, awr.get_incarnation()::text AS stats_reset FROM awr.get_cpu() c$$),
 ('relation_stat', 'instance', 0, 999999, NULL,
- $$SELECT r.*, awr.get_incarnation() || '/' || r.generation AS stats_reset FROM awr.get_relations() r$$),
+ $$SELECT r.*, awr.get_incarnation() || '/' || r.generation AS stats_reset FROM awr.take_relations() r$$),
 ('os_stat', 'instance', 0, 999999, NULL,
  $$WITH cpu AS (SELECT regexp_split_to_array(trim(substring(pg_read_file('/proc/stat') FROM 'cpu +([0-9 ]+)')), ' +')::bigint[] AS t),
         vm AS (SELECT m[1] AS name, m[2]::bigint AS value
@@ -838,6 +838,16 @@ LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION awr.get_relations() IS
   'cumulative row-lock waits (sampled) and Smart Scan bytes of relations; relation 0: sums of relations for which there was no space';
+
+CREATE FUNCTION awr.take_relations(
+  OUT database oid, OUT relation oid, OUT row_lock_waits bigint, OUT row_lock_us bigint,
+  OUT eligible_bytes bigint, OUT saved_bytes bigint, OUT returned_bytes bigint, OUT generation bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_take_relations'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION awr.take_relations() IS
+  'like awr.get_relations(), and starts the sums of removed relations of the next AWR snapshot; for internal use by awr.collect';
 
 -- I/O through the mounts by file type and relation, counted by the cells
 CREATE FUNCTION cellar.get_file_type_io(
@@ -1280,23 +1290,28 @@ RETURN ARRAY(SELECT d.snap_day FROM awr.sample_day d
 
 COMMENT ON FUNCTION awr.summed_days(bigint, bigint, integer) IS 'for internal use by awr.sample_data';
 
--- Stores the sums of a day, in place of earlier ones. An import can add AWR snapshots to a day that was summed.
+-- Stores the sums of a day, in place of earlier ones.
 CREATE FUNCTION awr.sum_day(day date, instance integer)
 RETURNS void
 AS $$
-  SELECT awr.create_partitions(day);
+BEGIN
+  PERFORM awr.create_partitions(day);
   DELETE FROM awr.sample_day_event e WHERE e.snap_day = day AND e.instance_id = instance;
   DELETE FROM awr.sample_day d WHERE d.snap_day = day AND d.instance_id = instance;
-  WITH range AS (
-    INSERT INTO awr.sample_day
-      SELECT day, max(i.snap_id), instance, min(i.snap_id), count(*) FROM awr.sample_interval i WHERE i.snap_day = day AND i.instance_id = instance
-      RETURNING snap_id)
-  INSERT INTO awr.sample_day_event
-    SELECT day, r.snap_id, instance, e.query_id, e.plan_id, e.event, e.wait_event_type, e.class, e.foreground, e.period_ms, sum(e.samples)
-    FROM range r, awr.sample_event e
-    WHERE e.snap_day = day AND e.instance_id = instance
-    GROUP BY r.snap_id, e.query_id, e.plan_id, e.event, e.wait_event_type, e.class, e.foreground, e.period_ms
-$$ LANGUAGE sql VOLATILE
+  -- With the day as a constant, only its partitions are locked and read.
+  EXECUTE format(
+    'WITH range AS (
+       INSERT INTO awr.sample_day
+         SELECT %1$L, max(i.snap_id), %2$s, min(i.snap_id), count(*) FROM awr.sample_interval i WHERE i.snap_day = %1$L AND i.instance_id = %2$s
+         HAVING count(*) > 0
+         RETURNING snap_id)
+     INSERT INTO awr.sample_day_event
+       SELECT %1$L, r.snap_id, %2$s, e.query_id, e.plan_id, e.event, e.wait_event_type, e.class, e.foreground, e.period_ms, sum(e.samples)
+       FROM range r, awr.sample_event e
+       WHERE e.snap_day = %1$L AND e.instance_id = %2$s
+       GROUP BY r.snap_id, e.query_id, e.plan_id, e.event, e.wait_event_type, e.class, e.foreground, e.period_ms', day, instance);
+END
+$$ LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 SET enable_sort = off
 SET jit = off
@@ -1348,10 +1363,12 @@ BEGIN
     summed := summed + 1;
   END LOOP;
   IF summed < 10 THEN
-    PERFORM awr.sum_day(i.snap_day, i.instance_id)
+    -- One day, so that the transaction is short
+    PERFORM awr.sum_day(n.snap_day, n.instance_id) FROM (SELECT i.snap_day, i.instance_id
       FROM (SELECT i.snap_day, i.instance_id, count(*) AS intervals FROM awr.sample_interval i GROUP BY 1, 2) i
       WHERE i.snap_day < (SELECT max(p.snap_day) FROM awr.snapshot p WHERE p.instance_id = i.instance_id)
-        AND NOT EXISTS (SELECT FROM awr.sample_day d WHERE d.snap_day = i.snap_day AND d.instance_id = i.instance_id AND d.intervals = i.intervals);
+        AND NOT EXISTS (SELECT FROM awr.sample_day d WHERE d.snap_day = i.snap_day AND d.instance_id = i.instance_id AND d.intervals = i.intervals)
+      ORDER BY i.snap_day DESC, i.instance_id LIMIT 1) n;
   END IF;
   RETURN summed;
 END
@@ -1399,6 +1416,19 @@ LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION awr.get_statements() IS
   'cumulative statistics of top-level statements, per database, role, query and plan; query_id 0 contains evicted entries';
+
+CREATE FUNCTION awr.take_statements(
+  OUT database oid, OUT role oid, OUT query_id bigint, OUT plan_id bigint, OUT calls bigint, OUT elapsed_us bigint, OUT cpu_us bigint,
+  OUT plans bigint, OUT plan_us bigint, OUT parses bigint, OUT parse_us bigint, OUT rows bigint, OUT shared_blks_hit bigint, OUT shared_blks_read bigint,
+  OUT shared_blks_dirtied bigint, OUT shared_blks_written bigint, OUT temp_blks_read bigint, OUT temp_blks_written bigint,
+  OUT blk_read_us bigint, OUT blk_write_us bigint, OUT wal_records bigint, OUT wal_fpi bigint, OUT wal_bytes bigint,
+  OUT eligible_bytes bigint, OUT saved_bytes bigint, OUT returned_bytes bigint, OUT max_us bigint, OUT generation bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_take_statements'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION awr.take_statements() IS
+  'like awr.get_statements(), and starts the longest times and the sums of evicted entries of the next AWR snapshot; for internal use by awr.collect';
 
 CREATE FUNCTION awr.get_plans(
   after_sequence bigint DEFAULT 0, OUT sequence bigint, OUT query_id bigint, OUT plan_id bigint, OUT query text, OUT plan text)
@@ -1783,7 +1813,7 @@ BEGIN
               DETAIL = format('The repository contains system identifier %s, the server has %s.', instance.system_identifier, facts ->> 'system_identifier'),
               HINT = 'Store the snapshots of this cluster under another name.';
     END IF;
-    UPDATE awr.instance SET system_identifier = (facts ->> 'system_identifier')::bigint WHERE instance_id = instance.instance_id;
+    UPDATE awr.instance i SET system_identifier = (facts ->> 'system_identifier')::bigint WHERE i.instance_id = instance.instance_id;
     DELETE FROM awr.last_value l WHERE l.instance_id = instance.instance_id;
   END IF;
 
@@ -2383,6 +2413,7 @@ BEGIN
           UNION ALL
           SELECT query_id, plan_id, event, wait_event_type, class, foreground, period_ms, samples FROM awr.sample_day_event e
           WHERE e.instance_id = instance AND e.snap_day = ANY (days)
+            AND e.snap_id = (SELECT d.snap_id FROM awr.sample_day d WHERE d.snap_day = e.snap_day AND d.instance_id = instance)
           UNION ALL
           SELECT query_id, plan_id, event, wait_event_type, class, foreground, period_ms, samples FROM live WHERE kind = 'event') e
     GROUP BY 1, 2, 3, 4, 5, 6, 7),
@@ -3290,7 +3321,7 @@ BEGIN
   PERFORM awr.create_partitions(d.snap_day)
     FROM (SELECT n.snap_day FROM pg_temp.awr_import_new n UNION SELECT c.snap_day FROM pg_temp.awr_import_sample_chunk c) d;
 
-  FOR t IN SELECT relname FROM pg_class WHERE relnamespace = 'awr'::regnamespace AND relkind = 'p' AND relname <> 'sample_chunk' LOOP
+  FOR t IN SELECT relname FROM pg_class WHERE relnamespace = 'awr'::regnamespace AND relkind = 'p' AND relname NOT IN ('sample_chunk', 'sample_day', 'sample_day_event') LOOP
     CONTINUE WHEN to_regclass('pg_temp.awr_import_' || t) IS NULL;
     SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) INTO columns
       FROM pg_attribute
@@ -3300,6 +3331,11 @@ BEGIN
                     FROM pg_temp.%4$I f JOIN pg_temp.awr_import_new n ON n.file_instance = f.instance_id AND n.snap_id = f.snap_id',
                    t, columns, (SELECT string_agg('f.' || c, ', ' ORDER BY o) FROM regexp_split_to_table(columns, ', ') WITH ORDINALITY x (c, o)), 'awr_import_' || t);
   END LOOP;
+
+  -- The sums of a day that gets AWR snapshots are not valid any more; awr.sum_samples() computes them again.
+  DELETE FROM awr.sample_day d USING pg_temp.awr_import_new n WHERE d.snap_day = n.snap_day AND d.instance_id = n.instance_id;
+  DELETE FROM awr.sample_day_event e USING (SELECT DISTINCT snap_day, instance_id FROM pg_temp.awr_import_new) n
+    WHERE e.snap_day = n.snap_day AND e.instance_id = n.instance_id;
 
   -- Texts of session samples get the numbers of this repository: element i is the number of the file's word i.
   INSERT INTO awr.word (word, last_day) SELECT w.word, today FROM pg_temp.awr_import_word w

@@ -26,6 +26,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "commands/prepare.h"
 #include "miscadmin.h"
 #include "parser/analyze.h"
 #include "portability/instr_time.h"
@@ -106,6 +107,20 @@ is_utility(const Query *query, NodeTag tag)
 	return query->commandType == CMD_UTILITY && nodeTag(query->utilityStmt) == tag;
 }
 
+/* Returns the query identifier of a statement, for EXECUTE that of the statement that it executes; 0 if unknown. */
+static int64
+parsed_query_id(const Query *query)
+{
+	PreparedStatement *prepared;
+
+	if (!is_utility(query, T_ExecuteStmt))
+		return (int64) query->queryId;
+	prepared = FetchPreparedStatement(((ExecuteStmt *) query->utilityStmt)->name, false);
+	if (prepared == NULL || prepared->plansource->query_list == NIL)
+		return 0;
+	return (int64) linitial_node(Query, prepared->plansource->query_list)->queryId;
+}
+
 static void
 time_parse(ParseState *pstate, Query *query, CELLAR_JUMBLE_STATE * jumble)
 {
@@ -113,6 +128,7 @@ time_parse(ParseState *pstate, Query *query, CELLAR_JUMBLE_STATE * jumble)
 	instr_time	previous_end;
 	instr_time	time;
 	uint64		elapsed_ns;
+	int64		query_id;
 
 	if (previous_analyze_hook != NULL)
 		previous_analyze_hook(pstate, query, jumble);
@@ -134,7 +150,9 @@ time_parse(ParseState *pstate, Query *query, CELLAR_JUMBLE_STATE * jumble)
 	else
 		return;
 	cellar_end_phase(CELLAR_PHASE_PARSING, time);
-	cellar_add_parse(is_utility(query, T_ExecuteStmt) ? CELLAR_NEXT_STATEMENT : (int64) query->queryId, elapsed_ns);
+	query_id = parsed_query_id(query);
+	if (query_id != 0)
+		cellar_add_parse(query_id, elapsed_ns);
 	times.parses++;
 	times.parse_us += (elapsed_ns + 500) / 1000;
 	flush_if_due(time);

@@ -12,7 +12,10 @@
  * lock; a counter of changes that is odd during a change lets a reader recognize a
  * torn copy.  The slot contains the process identifier: a process that has not set
  * the group publishes nothing, and has the value of the configuration file, which
- * the reader has, too.
+ * the postmaster publishes in a further slot.
+ *
+ * Session samples contain the number of a group.  The names of all groups that the
+ * sampler has seen since the start of the server are in a table.
  *
  *-------------------------------------------------------------------------
  */
@@ -40,12 +43,24 @@ PG_FUNCTION_INFO_V1(cellar_get_consumer_group);
 
 #define DEFAULT_GROUP	"OTHER_GROUPS"
 
+/* Groups that session samples distinguish.  The last one stands for all further ones. */
+#define GROUPS_MAX		1000
+#define FURTHER_GROUPS	"(other)"
+
 typedef struct GroupSlot
 {
 	uint32		changes;		/* odd during a change */
 	int32		pid;			/* 0 if never set */
 	char		group[NAMEDATALEN]; /* empty: the mappings decide */
 } GroupSlot;
+
+typedef struct ConsumerGroups
+{
+	int			name_count;		/* only the sampler adds names */
+	char		names[GROUPS_MAX][NAMEDATALEN];
+	GroupSlot	configured;		/* the postmaster's */
+	GroupSlot	slots[FLEXIBLE_ARRAY_MEMBER];	/* by process number */
+} ConsumerGroups;
 
 typedef struct GroupMapping
 {
@@ -64,14 +79,27 @@ char	   *cellar_consumer_group = NULL;
 char	   *cellar_consumer_group_mappings = NULL;
 
 static const GroupMappings *mappings = NULL;
-static GroupSlot *slots = NULL; /* by process number */
+static ConsumerGroups *groups = NULL;
 
 /* ---- the slots ---- */
+
+static void
+write_slot(GroupSlot *slot, int pid, const char *group)
+{
+	volatile GroupSlot *mine = slot;
+
+	mine->changes++;
+	pg_write_barrier();
+	mine->pid = pid;
+	strlcpy((char *) mine->group, group != NULL ? group : "", NAMEDATALEN);
+	pg_write_barrier();
+	mine->changes++;
+}
 
 Size
 cellar_consumer_groups_bytes(void)
 {
-	return mul_size(sizeof(GroupSlot), cellar_session_slots());
+	return add_size(offsetof(ConsumerGroups, slots), mul_size(sizeof(GroupSlot), cellar_session_slots()));
 }
 
 void
@@ -79,16 +107,19 @@ cellar_consumer_groups_init(void)
 {
 	bool		found;
 
-	slots = ShmemInitStruct("cellar consumer groups", cellar_consumer_groups_bytes(), &found);
+	groups = ShmemInitStruct("cellar consumer groups", cellar_consumer_groups_bytes(), &found);
 	if (!found)
-		memset(slots, 0, cellar_consumer_groups_bytes());
+	{
+		memset(groups, 0, cellar_consumer_groups_bytes());
+		write_slot(&groups->configured, 0, cellar_consumer_group);
+	}
 }
 
 /* Reads the setting that a process has published.  Returns false if it has published none. */
 static bool
-read_slot(int slot, int pid, char *group)
+read_slot(const GroupSlot *slot, int pid, char *group)
 {
-	volatile GroupSlot *theirs = &slots[slot];
+	const volatile GroupSlot *theirs = slot;
 
 	for (int i = 0; i < READ_ATTEMPTS; i++)
 	{
@@ -145,8 +176,9 @@ matches(const char *pattern, const char *name)
 void
 cellar_read_consumer_group(int slot, int pid, const char *application, char *group)
 {
-	if (slots == NULL || !read_slot(slot, pid, group))
-		strlcpy(group, cellar_consumer_group != NULL ? cellar_consumer_group : "", NAMEDATALEN);
+	group[0] = '\0';
+	if (groups != NULL && !read_slot(&groups->slots[slot], pid, group) && !read_slot(&groups->configured, 0, group))
+		group[0] = '\0';
 	for (int i = 0; group[0] == '\0' && mappings != NULL && i < mappings->count; i++)
 	{
 		if (matches(mappings->mappings[i].pattern, application))
@@ -154,6 +186,33 @@ cellar_read_consumer_group(int slot, int pid, const char *application, char *gro
 	}
 	if (group[0] == '\0')
 		strlcpy(group, DEFAULT_GROUP, NAMEDATALEN);
+}
+
+/* Returns the number of a group, which is above 0.  Called by the sampler. */
+uint16
+cellar_consumer_group_number(const char *group)
+{
+	int			count = groups->name_count;
+
+	for (int i = 0; i < count; i++)
+	{
+		if (strcmp(groups->names[i], group) == 0)
+			return i + 1;
+	}
+	if (count == GROUPS_MAX)
+		return GROUPS_MAX;
+	strlcpy(groups->names[count], count == GROUPS_MAX - 1 ? FURTHER_GROUPS : group, NAMEDATALEN);
+	/* Readers see the name before a sample with its number. */
+	pg_write_barrier();
+	groups->name_count = count + 1;
+	return count + 1;
+}
+
+/* Returns the name of a group; NULL for number 0. */
+const char *
+cellar_consumer_group_name(uint16 number)
+{
+	return number == 0 ? NULL : groups->names[number - 1];
 }
 
 /* awr.get_consumer_group(pid, application) */
@@ -182,10 +241,11 @@ is_group_name(const char *name, int length)
 	{
 		unsigned char byte = (unsigned char) name[i];
 
-		is_valid = is_valid && (IS_HIGHBIT_SET(byte) || isalnum(byte) || strchr("_-.$#", byte) != NULL);
+		/* Databases of all encodings contain these. */
+		is_valid = is_valid && !IS_HIGHBIT_SET(byte) && (isalnum(byte) || strchr("_-.$#", byte) != NULL);
 	}
 	if (!is_valid)
-		GUC_check_errdetail("\"%.*s\" is not a name of a consumer group: 1 to %d letters, digits, or characters of _-.$#.",
+		GUC_check_errdetail("\"%.*s\" is not a name of a consumer group: 1 to %d ASCII letters, digits, or characters of _-.$#.",
 							length, name, NAMEDATALEN - 1);
 	return is_valid;
 }
@@ -196,21 +256,16 @@ cellar_check_consumer_group(char **value, void **extra, GucSource source)
 	return *value == NULL || **value == '\0' || is_group_name(*value, strlen(*value));
 }
 
-/* Publishes the setting of this process. */
+/* Publishes the setting of this process, or of the configuration. */
 void
 cellar_assign_consumer_group(const char *value, void *extra)
 {
-	volatile GroupSlot *mine;
-
-	if (slots == NULL || MyProc == NULL)
+	if (groups == NULL)
 		return;
-	mine = &slots[CellarProcNumber(MyProc)];
-	mine->changes++;
-	pg_write_barrier();
-	mine->pid = MyProcPid;
-	strlcpy((char *) mine->group, value != NULL ? value : "", NAMEDATALEN);
-	pg_write_barrier();
-	mine->changes++;
+	if (!IsUnderPostmaster)
+		write_slot(&groups->configured, 0, value);
+	else if (MyProc != NULL)
+		write_slot(&groups->slots[CellarProcNumber(MyProc)], MyProcPid, value);
 }
 
 static const char *
@@ -227,6 +282,7 @@ parse_pattern(const char **text, char *pattern)
 {
 	const char *start = *text;
 	const char *from = start;
+	int			position = 0;
 	int			length = 0;
 	bool		is_quoted = *from == '"';
 	bool		is_closed = !is_quoted;
@@ -241,12 +297,14 @@ parse_pattern(const char **text, char *pattern)
 			is_closed = true;
 			break;
 		}
-		if (length < NAMEDATALEN)
-			pattern[length++] = *from;
+		if (position < NAMEDATALEN)
+			pattern[position] = *from;
+		position++;
+		/* Spaces at the end belong to a pattern in quotes only. */
+		if (is_quoted || !isspace((unsigned char) *from))
+			length = position;
 		from++;
 	}
-	while (!is_quoted && length > 0 && isspace((unsigned char) pattern[length - 1]))
-		length--;
 	*text = skip_spaces(from);
 	if (!is_closed)
 		GUC_check_errdetail("Quote without an end in \"%s\".", start);

@@ -36,10 +36,7 @@ remove_waiting(int i)
 	memmove(&waiting[i], &waiting[i + 1], (waiting_count - i) * sizeof(WaitingParse));
 }
 
-/*
- * Adds the time of a parse of a statement, or of CELLAR_NEXT_STATEMENT.  EXECUTE can
- * analyze its statement again, whose parses then contain that of EXECUTE.
- */
+/* Adds the time of a parse of a statement. */
 void
 cellar_add_parse(int64 query_id, uint64 elapsed_ns)
 {
@@ -47,7 +44,7 @@ cellar_add_parse(int64 query_id, uint64 elapsed_ns)
 
 	for (int i = waiting_count - 1; i >= 0; i--)
 	{
-		if (waiting[i].query_id != query_id && waiting[i].query_id != CELLAR_NEXT_STATEMENT)
+		if (waiting[i].query_id != query_id)
 			continue;
 		parse.parses += waiting[i].parses;
 		parse.elapsed_ns += waiting[i].elapsed_ns;
@@ -58,24 +55,13 @@ cellar_add_parse(int64 query_id, uint64 elapsed_ns)
 	waiting[waiting_count++] = parse;
 }
 
-/* Forgets a parse for the next statement, after EXECUTE. */
-void
-cellar_forget_next_parse(void)
-{
-	for (int i = waiting_count - 1; i >= 0; i--)
-	{
-		if (waiting[i].query_id == CELLAR_NEXT_STATEMENT)
-			remove_waiting(i);
-	}
-}
-
 /* Moves the parses of a statement that is planned or executed to its statistics. */
 void
 cellar_take_parses(CellarStatement *statement)
 {
 	for (int i = waiting_count - 1; i >= 0; i--)
 	{
-		if (waiting[i].query_id != statement->key.query_id && waiting[i].query_id != CELLAR_NEXT_STATEMENT)
+		if (waiting[i].query_id != statement->key.query_id)
 			continue;
 		statement->counters[CELLAR_STATEMENT_PARSES] += waiting[i].parses;
 		statement->parse_ns += waiting[i].elapsed_ns;

@@ -11,7 +11,7 @@
  * each scanned range.
  *
  * The table in shared memory is bounded.  When the table is full, the relation that
- * was used least recently is removed, and what awr.get_relations() has not
+ * was used least recently is removed, and what awr.take_relations() has not
  * returned of its counts is added to an entry without a relation.
  *
  *-------------------------------------------------------------------------
@@ -30,6 +30,7 @@
 #include "cellar/shared_table.h"
 
 PG_FUNCTION_INFO_V1(cellar_get_relations);
+PG_FUNCTION_INFO_V1(cellar_take_relations);
 
 #define RELATIONS_MAX	2048
 
@@ -54,7 +55,7 @@ typedef struct RelationEntry
 	RelationKey key;
 	uint64		counters[COUNTERS];
 	uint64		reported[COUNTERS]; /* counters at the last
-									 * awr.get_relations() */
+									 * awr.take_relations() */
 	uint64		last_use;		/* a number of the table, at the last change */
 	uint64		generation;		/* differs if the entry was removed and
 								 * created again */
@@ -254,31 +255,31 @@ cellar_sample_row_locks(bool waiting, int64 period_us)
 
 /* ---- SQL functions ---- */
 
-/* awr.get_relations() */
-Datum
-cellar_get_relations(PG_FUNCTION_ARGS)
+/* Returns the counts of all relations.  "takes" declares that the caller stores them. */
+static void
+put_relations(ReturnSetInfo *rsinfo, bool takes)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	HASH_SEQ_STATUS scan;
 	RelationEntry *entry;
 	RelationEntry *copies;
 	int			count = 0;
 
-	InitMaterializedSRF(fcinfo, 0);
 	if (shared.entries == NULL)
-		return (Datum) 0;
+		return;
 	copies = palloc(RELATIONS_MAX * sizeof(RelationEntry));
-	LWLockAcquire(shared.lock, LW_EXCLUSIVE);
+	LWLockAcquire(shared.lock, takes ? LW_EXCLUSIVE : LW_SHARED);
 
 	/*
 	 * An AWR snapshot of no rows would not be a previous value for the next
 	 * one.
 	 */
-	(void) enter(InvalidOid, InvalidOid);
+	if (takes)
+		(void) enter(InvalidOid, InvalidOid);
 	hash_seq_init(&scan, shared.entries);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 	{
-		memcpy(entry->reported, entry->counters, sizeof(entry->reported));
+		if (takes)
+			memcpy(entry->reported, entry->counters, sizeof(entry->reported));
 		if (count < RELATIONS_MAX)
 			copies[count++] = *entry;
 	}
@@ -296,5 +297,22 @@ cellar_get_relations(PG_FUNCTION_ARGS)
 		values[2 + COUNTERS] = Int64GetDatum((int64) copies[i].generation);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
+}
+
+/* awr.get_relations() */
+Datum
+cellar_get_relations(PG_FUNCTION_ARGS)
+{
+	InitMaterializedSRF(fcinfo, 0);
+	put_relations((ReturnSetInfo *) fcinfo->resultinfo, false);
+	return (Datum) 0;
+}
+
+/* awr.take_relations() */
+Datum
+cellar_take_relations(PG_FUNCTION_ARGS)
+{
+	InitMaterializedSRF(fcinfo, 0);
+	put_relations((ReturnSetInfo *) fcinfo->resultinfo, true);
 	return (Datum) 0;
 }

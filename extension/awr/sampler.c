@@ -81,6 +81,35 @@ sample_plan(CellarSample *sample, PGPROC *executor, int pid)
 	}
 }
 
+/* Returns the application name of a process; empty if the process has none. */
+static const char *
+find_application(int pid)
+{
+	int			count = pgstat_fetch_stat_numbackends();
+
+	for (int i = 1; i <= count; i++)
+	{
+		LocalPgBackendStatus *local = CellarBackendStatusByIndex(i);
+
+		if (local != NULL && local->backendStatus.st_procpid == pid && local->backendStatus.st_appname != NULL)
+			return local->backendStatus.st_appname;
+	}
+	return "";
+}
+
+/*
+ * Returns the number of the consumer group of a session.  A parallel worker belongs
+ * to the group of its leader, whose settings it does not have at once.
+ */
+static uint16
+sample_consumer_group(PGPROC *session, int pid, const char *application)
+{
+	char		group[NAMEDATALEN];
+
+	cellar_read_consumer_group(CellarProcNumber(session), pid, application, group);
+	return cellar_consumer_group_number(group);
+}
+
 /* Takes the sample of a process.  Sets *waits_for_row if the process waits for a row or for a transaction. */
 static void
 sample_process(const PgBackendStatus *status, PGPROC *proc, TimestampTz now, bool *waits_for_row)
@@ -122,8 +151,9 @@ sample_process(const PgBackendStatus *status, PGPROC *proc, TimestampTz now, boo
 	sample_plan(&sample, is_parallel ? leader : proc, is_parallel ? sample.leader_pid : sample.pid);
 	strlcpy(sample.application, status->st_appname != NULL ? status->st_appname : "", NAMEDATALEN);
 	write_client(&status->st_clientaddr, sample.client);
-	if (status->st_backendType == B_BACKEND || status->st_backendType == B_BG_WORKER)
-		cellar_read_consumer_group(CellarProcNumber(proc), sample.pid, sample.application, sample.consumer_group);
+	if (status->st_backendType == B_BACKEND || is_parallel)
+		sample.consumer_group = sample_consumer_group(is_parallel ? leader : proc, is_parallel ? sample.leader_pid : sample.pid,
+													  is_parallel ? find_application(sample.leader_pid) : sample.application);
 	if (WAIT_CLASS(event) == PG_WAIT_LOCK)
 	{
 		sample.blocker_pid = first_blocker(status->st_procpid);

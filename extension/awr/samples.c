@@ -136,8 +136,9 @@ put_sample(ReturnSetInfo *rsinfo, uint64 sequence, const CellarSample *sample)
 	nulls[17] = sample->blocker_pid == 0;
 	values[18] = Int64GetDatum(sample->temp_bytes);
 	nulls[18] = sample->temp_bytes < 0;
-	values[19] = CStringGetTextDatum(sample->consumer_group);
-	nulls[19] = sample->consumer_group[0] == '\0';
+	nulls[19] = sample->consumer_group == 0;
+	if (sample->consumer_group != 0)
+		values[19] = CStringGetTextDatum(cellar_consumer_group_name(sample->consumer_group));
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 

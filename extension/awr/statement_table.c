@@ -27,6 +27,10 @@
 #include "cellar/statement_table.h"
 
 PG_FUNCTION_INFO_V1(cellar_get_statements);
+PG_FUNCTION_INFO_V1(cellar_take_statements);
+
+/* Entries that can be added to the table while its copy is allocated. */
+#define ENTRIES_MARGIN	256
 
 #define COUNTERS		CELLAR_STATEMENT_COUNTERS
 #define LOCAL_ENTRIES		1024
@@ -38,9 +42,9 @@ typedef struct SharedStatement
 {
 	CellarStatementKey key;
 	uint64		counters[COUNTERS];
-	uint64		max_us;			/* since the last awr.get_statements() */
+	uint64		max_us;			/* since the last awr.take_statements() */
 	uint64		reported[COUNTERS]; /* counters at the last
-									 * awr.get_statements() */
+									 * awr.take_statements() */
 	uint64		generation;		/* differs if the entry was evicted and
 								 * created again */
 } SharedStatement;
@@ -267,32 +271,44 @@ cellar_find_statement(const CellarStatementKey *key)
 
 /* ---- SQL function ---- */
 
-/* awr.get_statements() */
-Datum
-cellar_get_statements(PG_FUNCTION_ARGS)
+/* Returns the statistics of all statements.  "takes" declares that the caller stores them. */
+static void
+put_statements(ReturnSetInfo *rsinfo, bool takes)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	HASH_SEQ_STATUS scan;
 	SharedStatement *entry;
 	SharedStatement *copies;
-	int			count = 0;
+	long		space;
+	long		count = 0;
 
-	InitMaterializedSRF(fcinfo, 0);
 	if (!cellar_has_statement_table())
-		return (Datum) 0;
+		return;
 	cellar_flush_statements();
-	LWLockAcquire(shared.lock, LW_EXCLUSIVE);
-	copies = palloc(Max(hash_get_num_entries(shared.entries), 1) * sizeof(SharedStatement));
+	LWLockAcquire(shared.lock, LW_SHARED);
+	space = hash_get_num_entries(shared.entries) + ENTRIES_MARGIN;
+	LWLockRelease(shared.lock);
+	copies = palloc_extended(space * sizeof(SharedStatement), MCXT_ALLOC_HUGE);
+
+	LWLockAcquire(shared.lock, takes ? LW_EXCLUSIVE : LW_SHARED);
 	hash_seq_init(&scan, shared.entries);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 	{
-		memcpy(entry->reported, entry->counters, sizeof(entry->reported));
+		if (count == space)
+		{
+			/* The rest is reported the next time. */
+			hash_seq_term(&scan);
+			break;
+		}
 		copies[count++] = *entry;
-		entry->max_us = 0;
+		if (takes)
+		{
+			memcpy(entry->reported, entry->counters, sizeof(entry->reported));
+			entry->max_us = 0;
+		}
 	}
 	LWLockRelease(shared.lock);
 
-	for (int i = 0; i < count; i++)
+	for (long i = 0; i < count; i++)
 	{
 		Datum		values[6 + COUNTERS];
 		bool		nulls[6 + COUNTERS] = {false};
@@ -307,5 +323,22 @@ cellar_get_statements(PG_FUNCTION_ARGS)
 		values[5 + COUNTERS] = Int64GetDatum((int64) copies[i].generation);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
+}
+
+/* awr.get_statements() */
+Datum
+cellar_get_statements(PG_FUNCTION_ARGS)
+{
+	InitMaterializedSRF(fcinfo, 0);
+	put_statements((ReturnSetInfo *) fcinfo->resultinfo, false);
+	return (Datum) 0;
+}
+
+/* awr.take_statements() */
+Datum
+cellar_take_statements(PG_FUNCTION_ARGS)
+{
+	InitMaterializedSRF(fcinfo, 0);
+	put_statements((ReturnSetInfo *) fcinfo->resultinfo, true);
 	return (Datum) 0;
 }

@@ -47,6 +47,8 @@ typedef struct TrackedQuery
 	uint64		elapsed_ns;		/* of the parts that have ended */
 	uint64		cpu_ns;
 	instr_time	ended;			/* end of the last part */
+	TimestampTz message;		/* of the last part:
+								 * GetCurrentStatementStartTimestamp() */
 	MemoryContextCallback callback;
 } TrackedQuery;
 
@@ -108,6 +110,7 @@ end_query_part(TrackedQuery *entry, CellarPart *part, bool counts_usage)
 	entry->elapsed_ns += part->elapsed_ns;
 	entry->cpu_ns += part->cpu_ns;
 	entry->ended = part->ended;
+	entry->message = GetCurrentStatementStartTimestamp();
 }
 
 /* Stores the texts of a query and its plan, unless another process has added them before. */
@@ -380,9 +383,16 @@ end_query(QueryDesc *query)
 	{
 		forget_query(entry);
 		cellar_count_execution(tracked_entry(entry), entry->elapsed_ns, entry->reads_cpu, entry->cpu_ns, entry->ended);
-		/* What RETURNING returns is sent to the client later. */
-		if (!query->plannedstmt->hasReturning)
+
+		/*
+		 * A portal can be dropped long after its execution.  What a statement
+		 * that changes data returns is sent to the client later.
+		 */
+		if (nesting_level == 0 && entry->message == GetCurrentStatementStartTimestamp() &&
+			!query->plannedstmt->hasReturning && !query->plannedstmt->hasModifyingCTE)
 			cellar_end_phase(CELLAR_PHASE_EXECUTING, entry->ended);
+		else
+			cellar_forget_phase();
 	}
 	if (previous_end != NULL)
 		previous_end(query);
@@ -427,7 +437,7 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	bool		wrapper = is_wrapper(statement->utilityStmt);
 	bool		track = is_tracking(statement->queryId) && !wrapper;
 	bool		may_contain_password = track && contains_password(statement->utilityStmt);
-	bool		returns_rows = track && UtilityReturnsTuples(statement->utilityStmt);
+	bool		returns_rows = nesting_level == 0 && UtilityReturnsTuples(statement->utilityStmt);
 	CellarStatementKey key = {0};
 	CellarPart	part;
 
@@ -451,8 +461,6 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	{
 		if (!wrapper)
 			nesting_level--;
-		else if (nesting_level == 0)
-			cellar_forget_next_parse();
 	}
 	PG_END_TRY();
 	if (track)
@@ -467,10 +475,11 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 		entry->has_text = true;
 		cellar_take_parses(entry);
 		cellar_count_execution(entry, part.elapsed_ns, part.reads_cpu, part.cpu_ns, part.ended);
-		/* Rows are sent to the client later. */
-		if (!returns_rows)
-			cellar_end_phase(CELLAR_PHASE_EXECUTING, part.ended);
+		cellar_end_phase(CELLAR_PHASE_EXECUTING, part.ended);
 	}
+	/* Rows are sent to the client later. */
+	if (returns_rows)
+		cellar_forget_phase();
 }
 
 /* Returns whether this process plans or executes a statement: functions may parse others. */

@@ -174,6 +174,23 @@ q "UPDATE awr.sample_day SET intervals = intervals - 1"
 check_equal "a report does not read sums of a day that lack AWR snapshots" "$(sampled "$begin_snap" "$end_snap")" "$summed"
 q "SELECT awr.sum_day(snap_day, instance_id) FROM awr.sample_day" >/dev/null
 check_equal "the sums of a day are replaced" "$(sampled "$begin_snap" "$end_snap"),$(q "SELECT bool_and(intervals > 0) FROM awr.sample_day")" "$summed,t"
+# An export does not contain the sums of days: the import can be a part of a day.
+"$CELLAR_BIN" awr export --dsn "$(cluster_dsn ash)" "$WORK/export.awr" >/dev/null
+q "CREATE DATABASE desk"
+sql ash desk -c "CREATE EXTENSION cellar"
+"$CELLAR_BIN" awr import --dsn "$(cluster_dsn ash desk)" "$WORK/export.awr" >/dev/null
+of_desk="SELECT jsonb_pretty(awr.report_data($begin_snap, $end_snap, instance_id) -> 'ash') FROM awr.instance WHERE NOT is_local"
+ash_of_desk=$(sql ash desk -c "$of_desk")
+check_equal "an import contains no sums of days" "$(sql ash desk -c "SELECT count(*) FROM awr.sample_day")" 0
+check_equal "an import shows the same session samples" "$ash_of_desk" "$(q "SELECT jsonb_pretty(awr.report_data($begin_snap, $end_snap) -> 'ash')")"
+sql ash desk -c "SELECT awr.sum_day(snap_day, instance_id) FROM (SELECT DISTINCT snap_day, instance_id FROM awr.sample_interval) d" >/dev/null
+# AWR snapshots that are missing are imported again: the sums of their day are not valid any more.
+for table in snapshot sample_interval sample_event sample_session sample_slot sample_blocking sample_blocker; do
+    sql ash desk -c "DELETE FROM awr.$table WHERE snap_id = $middle_snap" >/dev/null
+done
+"$CELLAR_BIN" awr import --dsn "$(cluster_dsn ash desk)" "$WORK/export.awr" >/dev/null
+check_equal "an import into a day whose samples are summed removes the sums of the day" "$(sql ash desk -c "SELECT count(*) FROM awr.sample_day")" 0
+check_equal "the session samples of the day are then those of all AWR snapshots" "$(sql ash desk -c "$of_desk")" "$ash_of_desk"
 q "DELETE FROM awr.sample_day"
 changed() { sql ash postgres -c "BEGIN" -c "$1" -c "SELECT jsonb_pretty(awr.report_data($begin_snap, $end_snap) -> 'ash')" -c "ROLLBACK"; }
 for table in sample_event sample_session sample_blocking sample_slot; do
@@ -239,7 +256,16 @@ wait_for "count(*) > 0 FROM $of_workers"
 check_equal "a parallel worker belongs to the group of its leader" "$(q "SELECT DISTINCT consumer_group FROM $of_workers")" workers
 next_ticks
 check_equal "processes of the server have no group" \
-    "$(q "SELECT count(consumer_group) FROM awr.active_session_history WHERE backend_type NOT IN ('client backend', 'parallel worker', 'background worker')")" 0
+    "$(q "SELECT count(consumer_group) FROM awr.active_session_history WHERE backend_type NOT IN ('client backend', 'parallel worker')")" 0
+group_of() { q "SELECT awr.get_consumer_group(pid, application_name) FROM pg_stat_activity WHERE application_name = '$1' AND backend_type = 'client backend'"; }
+check_equal "the setting of the reader does not matter" "$(PGOPTIONS="-c cellar.consumer_group=reader" group_of "etl night")" OTHER_GROUPS
+q "ALTER SYSTEM SET cellar.consumer_group = 'configured'"
+q "SELECT pg_reload_conf()" >/dev/null
+wait_for "awr.get_consumer_group(pid, application_name) = 'configured' FROM pg_stat_activity WHERE application_name = 'etl night'"
+check_equal "the setting of a session precedes that of the configuration" "$(group_of "etl night") $(group_of set) $(group_of role)" "configured own-1 reporting"
+q "ALTER SYSTEM RESET cellar.consumer_group"
+q "SELECT pg_reload_conf()" >/dev/null
+wait_for "awr.get_consumer_group(pid, application_name) = 'OTHER_GROUPS' FROM pg_stat_activity WHERE application_name = 'etl night'"
 of_group() { q "SELECT awr.ash_data(now() - interval '1 min', now(), filters => '{\"wait_class\": \"Idle\", \"consumer_group\": \"$1\"}') -> 'history' -> 'samples'"; }
 check "a filter selects a consumer group" test "$(of_group batch)" -gt 0
 check_equal "a filter of an unknown consumer group selects nothing" "$(of_group unknown)" 0
@@ -255,7 +281,7 @@ check_equal "a report without sums contains consumer groups" "$(by_group)" "$in_
 q "SELECT awr.sum_samples()" >/dev/null
 check_equal "a report from sums contains consumer groups" "$(by_group)" "$in_group"
 check_matches "the text report lists consumer groups" "$(q "SELECT awr.report($end_snap, $group_snap)" | of_section)" 'workers +[0-9.]+'
-for wrong in "etl" "=batch" "etl=" "etl=a b" "etl=batch," "etl=batch,,x=y" '"etl=batch' "etl=$(printf 'x%.0s' {1..64})"; do
+for wrong in "etl" "=batch" "etl=" "etl=a b" "etl=batch," "etl=batch,,x=y" '"etl=batch' "etl=$(printf 'x%.0s' {1..64})" "$(printf 'x%.0s' {1..64}) =batch" "etl=bätch"; do
     check_equal "wrong mappings are refused: $wrong" "$(sqlstate_of ash postgres "ALTER SYSTEM SET cellar.consumer_group_mappings = '$wrong'")" 22023
 done
 check_equal "a wrong name of a group is refused" "$(sqlstate_of ash postgres "SET cellar.consumer_group = 'a b'")" 22023

@@ -49,6 +49,8 @@ extern char *cellar_consumer_group_mappings;
 extern Size cellar_consumer_groups_bytes(void);
 extern void cellar_consumer_groups_init(void);
 extern void cellar_read_consumer_group(int slot, int pid, const char *application, char *group);
+extern uint16 cellar_consumer_group_number(const char *group);
+extern const char *cellar_consumer_group_name(uint16 number);
 extern bool cellar_check_consumer_group(char **value, void **extra, GucSource source);
 extern void cellar_assign_consumer_group(const char *value, void *extra);
 extern bool cellar_check_consumer_group_mappings(char **value, void **extra, GucSource source);
@@ -94,11 +96,11 @@ typedef struct CellarSample
 	Oid			role;
 	uint32		wait_event;		/* 0 on CPU */
 	BackendType backend_type;
-	BackendState state;
+	uint16		state;			/* a BackendState */
+	uint16		consumer_group; /* 0 for processes of the server; see
+								 * cellar_consumer_group_name */
 	char		application[NAMEDATALEN];
 	char		client[CELLAR_CLIENT_ADDRESS_BYTES];
-	char		consumer_group[NAMEDATALEN];	/* empty for processes of the
-												 * server */
 } CellarSample;
 
 extern Size cellar_samples_bytes(void);

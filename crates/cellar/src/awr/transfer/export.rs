@@ -75,7 +75,9 @@ pub fn export(
         words: HashMap::new(),
     };
     export.table("instance", &conditions.instances)?;
-    let tables = "SELECT relname::text FROM pg_class WHERE relnamespace = 'awr'::regnamespace AND relkind = 'p' ORDER BY relname <> 'snapshot', relname";
+    // The sums of whole days are computed again after the import.
+    let tables = "SELECT relname::text FROM pg_class WHERE relnamespace = 'awr'::regnamespace AND relkind = 'p' \
+                  AND relname NOT IN ('sample_day', 'sample_day_event') ORDER BY relname <> 'snapshot', relname";
     for row in export.transaction.query(tables, &[]).map_err(|error| failure(&error))? {
         let table: String = row.get(0);
         match table.as_str() {
