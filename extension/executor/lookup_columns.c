@@ -100,7 +100,7 @@ number_columns(Node *node, void *arg)
 }
 
 /*
- * Returns the column that is equal to a part of the table's key.
+ * Returns the column with which a part of the table's key is compared.
  */
 static Var
 outer_column(CellarLookupState *table, int part)
@@ -203,7 +203,7 @@ cellar_request_lookups(CellarRequest *request, List *tables)
 
 		for (int i = 0; i < table->nparts; i++)
 			attributes[i] = table->parts[i].attribute;
-		cellar_request_lookup(request, table->kind, attributes, table->nparts,
+		cellar_request_lookup(request, table->kind, table->comparison, attributes, table->nparts,
 							  table->keys, table->nrows * table->nparts);
 		for (int i = 0; i < table->ncolumns; i++)
 		{

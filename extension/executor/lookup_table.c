@@ -99,6 +99,7 @@ begin_lookup(CustomScanState *node, EState *estate, int eflags)
 	state->row = ExecInitExtraTupleSlot(estate, ExecGetResultType(linitial(node->custom_ps)), &TTSOpsMinimalTuple);
 	state->kind = linitial_int(list_nth(cscan->custom_private, CELLAR_LOOKUP_KIND));
 	state->repeats = lsecond_int(list_nth(cscan->custom_private, CELLAR_LOOKUP_KIND));
+	state->comparison = lthird_int(list_nth(cscan->custom_private, CELLAR_LOOKUP_KIND));
 	tupdesc = ExecGetResultType(linitial(node->custom_ps));
 	foreach(lc, list_nth(cscan->custom_private, CELLAR_LOOKUP_PARTS))
 	{
@@ -502,6 +503,9 @@ end_lookup(CustomScanState *node)
 		ExecEndNode(lfirst(lc));
 }
 
+/* By CELLAR_COMPARISON_... */
+static const char *const comparison_names[] = {"", "<>", "<", "<=", ">", ">="};
+
 /* Shows the key and the columns, and after execution the size of the table. */
 static void
 explain_lookup(CustomScanState *node, List *ancestors, ExplainState *es)
@@ -514,6 +518,8 @@ explain_lookup(CustomScanState *node, List *ancestors, ExplainState *es)
 	for (int i = 0; i < state->nparts; i++)
 		keys = lappend(keys, list_nth_node(TargetEntry, tlist, state->parts[i].source)->expr);
 	cellar_explain_expressions("Key", keys, node, ancestors, es);
+	if (state->comparison != CELLAR_COMPARISON_NONE)
+		ExplainPropertyText("Comparison with Last Key", comparison_names[state->comparison], es);
 	for (int i = 0; i < state->ncolumns; i++)
 		columns = lappend(columns, list_nth_node(TargetEntry, tlist, state->columns[i].source)->expr);
 	cellar_explain_expressions("Columns", columns, node, ancestors, es);

@@ -27,8 +27,9 @@ typedef struct KeyPart
 {
 	AttrNumber	source;			/* zero-based column of the child's rows */
 	int16		length;
-	uint16		attribute;		/* that is equal: of the scanned relation, or
-								 * the number of a lookup table's column */
+	uint16		attribute;		/* with which it is compared: of the scanned
+								 * relation, or the number of a lookup table's
+								 * column */
 } KeyPart;
 
 /* Plan state of Lookup Table. */
@@ -36,6 +37,7 @@ struct CellarLookupState
 {
 	CustomScanState css;
 	int			kind;			/* of join */
+	int			comparison;		/* of the last part */
 	int			nparts;
 	KeyPart		parts[CELLAR_KEY_PARTS_MAX];
 	PlanState  *hash;			/* the Hash node above */

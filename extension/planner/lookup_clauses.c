@@ -6,18 +6,22 @@
  *
  * A component is joined with the outer table, and possibly with earlier
  * components, by equalities of integers, dates or timestamps.  An inner join may
- * have further conditions, which the cell evaluates for the joined rows.
+ * have further conditions, which the cell evaluates for the joined rows.  A
+ * semijoin or an antijoin may have one comparison of such columns, which becomes
+ * the last part of the key.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/stratnum.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
 #include "utils/lsyscache.h"
+#include "utils/typcache.h"
 
 #include "cellar.h"
 #include "cellar/compat.h"
@@ -88,37 +92,126 @@ prefer_outer_table(Var *column, RestrictInfo *rinfo, RelOptInfo *outer_table)
 }
 
 /*
+ * Finds the columns of the outer side and of the component that a clause compares.
+ * Sets *swapped to whether the column of the outer side is on the right.  Returns
+ * false if the clause has another form.
+ */
+static bool
+find_columns(const CellarComponent *component, const RestrictInfo *rinfo, Relids outer, Var **column, Var **key,
+			 bool *swapped)
+{
+	OpExpr	   *clause = (OpExpr *) rinfo->clause;
+
+	if (!IsA(clause, OpExpr) || list_length(clause->args) != 2)
+		return false;
+	*column = linitial(clause->args);
+	*key = lsecond(clause->args);
+	if (!IsA(*column, Var) || !IsA(*key, Var))
+		return false;
+	*swapped = !bms_is_member((*column)->varno, outer);
+	if (*swapped)
+	{
+		Var		   *other = *column;
+
+		*column = *key;
+		*key = other;
+	}
+	return (*column)->varattno > 0 && (*key)->varattno > 0 && bms_is_member((*column)->varno, outer) &&
+		bms_is_member((*key)->varno, component->rel->relids) && list_member(component->rel->reltarget->exprs, *key);
+}
+
+/*
  * Adds a clause to the keys of the component if the clause is an equality of a
  * column of the outer side and a column of the component.
  */
 static bool
 add_key(CellarComponent *component, RestrictInfo *rinfo, Relids outer, RelOptInfo *outer_table)
 {
-	OpExpr	   *clause = (OpExpr *) rinfo->clause;
-	Var		   *left;
-	Var		   *right;
+	Var		   *column;
+	Var		   *key;
+	bool		swapped;
 
-	if (!rinfo->can_join || !OidIsValid(rinfo->hashjoinoperator) || !IsA(clause, OpExpr) ||
-		list_length(clause->args) != 2)
-		return false;
-	left = linitial(clause->args);
-	right = lsecond(clause->args);
-	if (!IsA(left, Var) || !IsA(right, Var) || !cellar_is_integer_equality(get_opcode(clause->opno)))
-		return false;
-	if (!bms_is_member(left->varno, outer))
-	{
-		Var		   *other = left;
-
-		left = right;
-		right = other;
-	}
-	if (left->varattno <= 0 || right->varattno <= 0 || !bms_is_member(left->varno, outer) ||
-		!bms_is_member(right->varno, component->rel->relids) ||
-		!list_member(component->rel->reltarget->exprs, right))
+	if (!rinfo->can_join || !OidIsValid(rinfo->hashjoinoperator) ||
+		!find_columns(component, rinfo, outer, &column, &key, &swapped) ||
+		!cellar_is_integer_equality(get_opcode(((OpExpr *) rinfo->clause)->opno)))
 		return false;
 	component->hash_clauses = lappend(component->hash_clauses, rinfo);
-	component->outer = lappend(component->outer, prefer_outer_table(left, rinfo, outer_table));
-	component->keys = lappend(component->keys, right);
+	component->outer = lappend(component->outer, prefer_outer_table(column, rinfo, outer_table));
+	component->keys = lappend(component->keys, key);
+	return true;
+}
+
+/*
+ * Returns how an operator compares integers, dates or timestamps of one type class,
+ * or CELLAR_COMPARISON_NONE.
+ */
+static int
+comparison_of(Oid operator)
+{
+	Oid			left;
+	Oid			right;
+	Oid			family;
+
+	op_input_types(operator, &left, &right);
+	if (!OidIsValid(left) || !OidIsValid(right))
+		return CELLAR_COMPARISON_NONE;
+	family = lookup_type_cache(left, TYPECACHE_BTREE_OPFAMILY)->btree_opf;
+	if (!OidIsValid(family) ||
+		!cellar_is_integer_equality(get_opcode(get_opfamily_member(family, left, right, BTEqualStrategyNumber))))
+		return CELLAR_COMPARISON_NONE;
+	switch (get_op_opfamily_strategy(operator, family))
+	{
+		case BTLessStrategyNumber:
+			return CELLAR_COMPARISON_LESS;
+		case BTLessEqualStrategyNumber:
+			return CELLAR_COMPARISON_LESS_OR_EQUAL;
+		case BTGreaterEqualStrategyNumber:
+			return CELLAR_COMPARISON_GREATER_OR_EQUAL;
+		case BTGreaterStrategyNumber:
+			return CELLAR_COMPARISON_GREATER;
+		default:
+			return get_negator(operator) == get_opfamily_member(family, left, right, BTEqualStrategyNumber) ?
+				CELLAR_COMPARISON_NOT_EQUAL : CELLAR_COMPARISON_NONE;
+	}
+}
+
+/* Returns the comparison with its sides exchanged. */
+static int
+commuted(int comparison)
+{
+	switch (comparison)
+	{
+		case CELLAR_COMPARISON_LESS:
+			return CELLAR_COMPARISON_GREATER;
+		case CELLAR_COMPARISON_LESS_OR_EQUAL:
+			return CELLAR_COMPARISON_GREATER_OR_EQUAL;
+		case CELLAR_COMPARISON_GREATER:
+			return CELLAR_COMPARISON_LESS;
+		case CELLAR_COMPARISON_GREATER_OR_EQUAL:
+			return CELLAR_COMPARISON_LESS_OR_EQUAL;
+		default:
+			return comparison;
+	}
+}
+
+/*
+ * Makes a clause of a semijoin or an antijoin the comparison of the component, if it
+ * compares a column of the outer side with one of the component, and sets these.
+ */
+static bool
+add_comparison(CellarComponent *component, const RestrictInfo *rinfo, Relids outer, Var **column, Var **key)
+{
+	bool		swapped;
+	int			comparison;
+
+	if ((component->jointype != JOIN_SEMI && component->jointype != JOIN_ANTI) ||
+		component->comparison != CELLAR_COMPARISON_NONE ||
+		!find_columns(component, rinfo, outer, column, key, &swapped))
+		return false;
+	comparison = comparison_of(((OpExpr *) rinfo->clause)->opno);
+	if (comparison == CELLAR_COMPARISON_NONE)
+		return false;
+	component->comparison = swapped ? commuted(comparison) : comparison;
 	return true;
 }
 
@@ -172,6 +265,8 @@ cellar_find_lookup_join(PlannerInfo *root, RelOptInfo *outer, CellarComponent *c
 {
 	RelOptInfo *inner = component->rel;
 	Relids		both = bms_union(outer->relids, inner->relids);
+	Var		   *column = NULL;
+	Var		   *key = NULL;
 	ListCell   *lc;
 
 	if (!find_join_type(root, outer->relids, component))
@@ -198,8 +293,16 @@ cellar_find_lookup_join(PlannerInfo *root, RelOptInfo *outer, CellarComponent *c
 		if (rinfo->pseudoconstant)
 			return false;
 		if (!add_key(component, rinfo, outer->relids, outer_table) &&
+			!add_comparison(component, rinfo, outer->relids, &column, &key) &&
 			!add_condition(root, component, rinfo, outer_table))
 			return false;
 	}
-	return component->keys != NIL && list_length(component->keys) <= CELLAR_KEY_PARTS_MAX;
+	if (component->keys == NIL)
+		return false;
+	if (component->comparison != CELLAR_COMPARISON_NONE)
+	{
+		component->outer = lappend(component->outer, column);
+		component->keys = lappend(component->keys, key);
+	}
+	return list_length(component->keys) <= CELLAR_KEY_PARTS_MAX;
 }

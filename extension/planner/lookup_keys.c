@@ -352,6 +352,7 @@ create_distinct_side(PlannerInfo *root, const CellarComponent *component, const 
 	RelOptInfo *rel = component->rel;
 	CellarAggregateSpec aggregation = {.scan = *side,.relid = planner_rt_fetch(rel->relid, root)->relid};
 	List	   *columns = NIL;
+	double		combinations = 1;
 	ListCell   *lc;
 
 	if (component->jointype != JOIN_SEMI && component->jointype != JOIN_ANTI)
@@ -359,7 +360,11 @@ create_distinct_side(PlannerInfo *root, const CellarComponent *component, const 
 	foreach(lc, component->keys)
 		columns = list_append_unique(columns, lfirst(lc));
 	aggregation.rows = clamp_row_est(rel->rows * fraction);
-	aggregation.groups = clamp_row_est(estimate_num_groups(root, columns, rel->rows, NULL, NULL) * fraction);
+
+	/* As in cellar_count_combinations(): columns of a key are mostly independent. */
+	foreach(lc, columns)
+		combinations *= estimate_num_groups(root, list_make1(lfirst(lc)), rel->rows, NULL, NULL);
+	aggregation.groups = clamp_row_est(Min(combinations, rel->rows) * fraction);
 	if (aggregation.groups * ROWS_PER_KEY_MIN > aggregation.rows)
 		return NULL;
 	return create_distinct_path(root, &aggregation, cellar_create_scan_path(root, side), columns, NIL, 0);

@@ -113,8 +113,8 @@ create_lookup_path(PlannerInfo *root, CellarComponent *component)
 		(ROW_COST + ROW_TRANSFERS * cellar_returned_page_cost * child->pathtarget->width / BLCKSZ) * path->rows;
 	CellarCopyDisabledNodes(path, child);
 	cpath->custom_paths = list_make1(child);
-	cpath->custom_private = list_make3(list_make2_int(cell_join_kind(component->jointype),
-													  cellar_can_repeat(root, rel)),
+	cpath->custom_private = list_make3(list_make3_int(cell_join_kind(component->jointype),
+													  cellar_can_repeat(root, rel), component->comparison),
 									   list_make2(component->outer, component->keys), NIL);
 	if (component->keys_path != NULL)
 	{

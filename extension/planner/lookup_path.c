@@ -29,7 +29,8 @@
  * NULL.
  *
  * Not supported: full joins, and for joins other than inner joins, clauses that
- * are not equalities of columns.
+ * are not equalities of columns, except for one comparison in a semijoin or an
+ * antijoin.
  *
  *-------------------------------------------------------------------------
  */

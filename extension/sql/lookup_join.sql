@@ -90,11 +90,12 @@ SELECT q.query, j.* FROM (VALUES
   ('SELECT i.id, count(*) FROM items i LEFT JOIN facts f ON f.item = i.id AND f.price > 100 GROUP BY i.id'),
   ('SELECT f.place, count(f.id) FROM items i LEFT JOIN facts f ON f.item = i.id GROUP BY f.place'),
   -- Not supported: full joins, conditions above an outer join or of a join other than an inner join, joins without an equality of columns,
-  -- other types, system columns, grouping sets.
+  -- two comparisons, other types, system columns, grouping sets.
   ('SELECT i.name, count(f.id) FROM facts f FULL JOIN items i ON f.item = i.id GROUP BY i.name'),
   ('SELECT i.name, count(*) FROM facts f LEFT JOIN items i ON f.item = i.id WHERE i.kind IS NULL OR i.kind > f.id GROUP BY i.name'),
   ('SELECT i.name, count(*) FROM facts f LEFT JOIN items i ON f.item = i.id AND f.id > 100 GROUP BY i.name'),
-  ('SELECT count(*) FROM facts f WHERE EXISTS (SELECT FROM items i WHERE i.id = f.item AND i.kind <> f.place)'),
+  ('SELECT count(*) FROM facts f WHERE EXISTS (SELECT FROM items i WHERE i.id = f.item AND i.kind <> f.id % 7)'),
+  ('SELECT count(*) FROM facts f WHERE EXISTS (SELECT FROM items i WHERE i.id = f.item AND i.kind <> f.place AND i.kind < f.id)'),
   ('SELECT count(*) FROM facts f JOIN places p ON f.item + 1 = p.id'),
   ('SELECT count(*) FROM facts f JOIN items i ON f.word = i.name'),
   ('SELECT i.tableoid::regclass::text, count(*) FROM facts f JOIN items i ON f.item = i.id GROUP BY 1'),
@@ -109,6 +110,14 @@ SELECT q.query, j.* FROM (VALUES
   -- A condition on columns of two sides does not put them into one component.
   ('SELECT i.kind, p.region, count(*) FROM facts f, items i, places p, pairs r WHERE f.item = i.id AND f.place = p.id AND r.a = i.kind
     AND (i.kind = 1 AND r.n = 2 OR i.kind = 2 AND r.n = 1 OR p.region = r.n) GROUP BY 1, 2'),
+  -- Semijoins and antijoins with a comparison; NULLs on both sides, several rows per key.
+  ('SELECT f.word, count(*) FROM facts f WHERE EXISTS (SELECT FROM pairs r WHERE r.a = f.item AND r.b <> f.place) GROUP BY 1'),
+  ('SELECT f.word, count(*) FROM facts f WHERE NOT EXISTS (SELECT FROM pairs r WHERE r.a = f.item AND r.b <> f.place) GROUP BY 1'),
+  ('SELECT count(*), sum(f.id) FROM facts f WHERE EXISTS (SELECT FROM items i WHERE i.kind = f.place AND i.id < f.item)'),
+  ('SELECT count(*), sum(f.id) FROM facts f WHERE NOT EXISTS (SELECT FROM items i WHERE f.place = i.kind AND f.item >= i.id)'),
+  ('SELECT count(*), sum(f.id) FROM facts f WHERE NOT EXISTS (SELECT FROM items i WHERE i.kind = f.place AND f.item > i.id)'),
+  ('SELECT i.kind, count(*) FROM facts f JOIN items i ON f.item = i.id WHERE EXISTS (SELECT FROM facts o WHERE o.item = f.item AND o.place <> f.place)
+    AND NOT EXISTS (SELECT FROM facts o WHERE o.item = f.item AND o.place <> f.place AND o.price > 100) GROUP BY 1'),
   -- Aggregates with DISTINCT, and SELECT DISTINCT.
   ('SELECT count(DISTINCT i.name) FROM facts f JOIN items i ON f.item = i.id'),
   ('SELECT i.kind, count(DISTINCT f.place), sum(f.price), max(f.word) FROM facts f JOIN items i ON f.item = i.id GROUP BY 1 HAVING count(DISTINCT f.place) > 5'),

@@ -147,8 +147,8 @@ lookup_joins() {
         sql whole postgres -c "$settings; SET cellar.lookup_joins = $mode" -c "SELECT md5(string_agg(s::text, ' ' ORDER BY s::text)) FROM ($query) s" | tail -n 1
     done)
     check "lookup joins do not change the groups of a join" test "$(sort -u <<<"$answers" | wc -l)" = 1
-    # Composite keys, conditions on two sides, a side filtered by keys, sides of larger tables, DISTINCT.
-    for query in q07 q09 q10 q12 q14 q16; do
+    # Composite keys, conditions on two sides, a side filtered by keys, sides of larger tables, DISTINCT, semijoins with a comparison.
+    for query in q07 q09 q10 q12 q14 q16 q21; do
         plan=$(sql whole postgres -c "$settings; SET cellar.cost_factor = 0" -c "EXPLAIN (COSTS OFF) $(grep -v '^--' "$ROOT/bench/tpch/$query.sql")")
         check "the joins of TPC-H $query run in the cell" grep -q '(Lookup Table)' <<<"$plan"
     done

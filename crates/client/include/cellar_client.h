@@ -352,7 +352,18 @@ extern bool cellar_aggregate_prunable(uint32_t aggregate);
 #define CELLAR_JOIN_ANTI	2	/* no columns follow */
 #define CELLAR_JOIN_LEFT	3
 #define CELLAR_KEY_PARTS_MAX 8
-extern void cellar_request_lookup(CellarRequest *request, uint8_t kind,
+
+/*
+ * How the last attribute, on the left, is compared with the last part of a key
+ * in a semijoin or antijoin with at least two parts.
+ */
+#define CELLAR_COMPARISON_NONE	0	/* it is equal */
+#define CELLAR_COMPARISON_NOT_EQUAL	1
+#define CELLAR_COMPARISON_LESS	2
+#define CELLAR_COMPARISON_LESS_OR_EQUAL	3
+#define CELLAR_COMPARISON_GREATER	4
+#define CELLAR_COMPARISON_GREATER_OR_EQUAL	5
+extern void cellar_request_lookup(CellarRequest *request, uint8_t kind, uint8_t comparison,
 								  const uint16_t *attributes, size_t nattributes,
 								  const int64_t *keys, size_t nkeys);
 extern void cellar_request_lookup_column(CellarRequest *request, const CellarAttribute *attribute,

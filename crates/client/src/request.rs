@@ -4,8 +4,8 @@ use cellar_format::bytes::Reader;
 use cellar_format::postgres::{Collation, Oid};
 use cellar_format::wire::expr::Expr;
 use cellar_format::wire::{
-    Aggregate, Aggregation, Attribute, BlockRange, DistinctAggregates, GroupPruning, JoinKind, Lookup, LookupColumn,
-    Relation, RelationBlocks, ScanMode, ScanRequest, Snapshot, SortKey, TopGroups, TopN,
+    Aggregate, Aggregation, Attribute, BlockRange, Comparison, DistinctAggregates, GroupPruning, JoinKind, Lookup,
+    LookupColumn, Relation, RelationBlocks, ScanMode, ScanRequest, Snapshot, SortKey, TopGroups, TopN,
 };
 
 /// A request under construction: a relation alone, or a whole scan. The builder records its first
@@ -65,15 +65,17 @@ impl RequestBuilder {
     }
 
     /// Adds a join with a lookup table, whose columns follow.
-    pub fn lookup(&mut self, kind: u8, attributes: &[u16], keys: &[i64]) {
-        match JoinKind::from_u8(kind) {
-            Some(kind) => self.request.lookups.push(Lookup {
+    pub fn lookup(&mut self, kind: u8, comparison: u8, attributes: &[u16], keys: &[i64]) {
+        let comparison = Some(Comparison::from_u8(comparison)).filter(|known| known.is_some() || comparison == 0);
+        match JoinKind::from_u8(kind).zip(comparison) {
+            Some((kind, comparison)) => self.request.lookups.push(Lookup {
                 kind,
+                comparison,
                 attributes: attributes.to_vec(),
                 keys: keys.to_vec(),
                 columns: Vec::new(),
             }),
-            None => self.fail("an unknown kind of join"),
+            None => self.fail("an unknown kind of join or comparison"),
         }
     }
 

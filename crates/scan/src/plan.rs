@@ -143,7 +143,8 @@ impl Plan {
                 }
                 key.push(KeyPart::Column(slot));
                 output_end = output_end.max(*attribute as usize);
-                if !matches!(wire.kind, JoinKind::Inner | JoinKind::Semi) {
+                let is_compared = wire.comparison.is_some() && number + 1 == wire.attributes.len();
+                if is_compared || !matches!(wire.kind, JoinKind::Inner | JoinKind::Semi) {
                     continue;
                 }
                 let values = wire.keys.iter().skip(number).step_by(wire.attributes.len()).copied().collect();
@@ -156,6 +157,9 @@ impl Plan {
             let slots = looked_up.drain(..wire.columns.len()).collect::<Vec<_>>();
             if !wire.kind.has_columns() && !wire.columns.is_empty() {
                 return Err(Unsupported("a table of a semijoin or an antijoin has columns".into()));
+            }
+            if wire.comparison.is_some() && (wire.kind.has_columns() || key.len() < 2) {
+                return Err(Unsupported("only semijoins and antijoins by equal columns have a comparison".into()));
             }
             lookups.push(Lookup::new(wire, key, &slots, &mut compiler.columns)?);
         }

@@ -415,6 +415,8 @@ typedef struct CellarComponent
 	List	   *outer;			/* Vars of the outer table or of earlier
 								 * components, by hash clause */
 	List	   *keys;			/* Vars of the component, by hash clause */
+	int			comparison;		/* CELLAR_COMPARISON_...: if not NONE, `outer`
+								 * and `keys` have one more member */
 	List	   *conditions;		/* the other clauses, without RestrictInfos */
 	int			first_part;		/* the clause that was moved to the start */
 	Path	   *side;			/* of the rows; NULL: the cheapest path */
@@ -470,8 +472,9 @@ extern bool cellar_create_lookup_joins(PlannerInfo *root, const CellarAggregateS
 /* Members of custom_private of a Lookup Table's path and plan. */
 enum CellarLookupPrivate
 {
-	CELLAR_LOOKUP_KIND,			/* two integers: the kind of join, and whether
-								 * a new execution returns the same rows */
+	CELLAR_LOOKUP_KIND,			/* three integers: the kind of join, whether a
+								 * new execution returns the same rows, and
+								 * the comparison of the key's last part */
 	CELLAR_LOOKUP_PARTS,		/* of the key: in a path, two lists of Vars,
 								 * of the outer side and of the component; in
 								 * a plan, for each part four integers: the

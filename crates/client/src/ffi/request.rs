@@ -124,6 +124,7 @@ unsafe fn decoded_attribute(request: &mut CellarRequest, attribute: &CellarAttri
 pub unsafe extern "C" fn cellar_request_lookup(
     request: &mut CellarRequest,
     kind: u8,
+    comparison: u8,
     attributes: *const u16,
     nattributes: usize,
     keys: *const i64,
@@ -131,7 +132,7 @@ pub unsafe extern "C" fn cellar_request_lookup(
 ) {
     // SAFETY: the header requires `nattributes` attributes and `nkeys` keys.
     let (attributes, keys) = unsafe { (items(attributes, nattributes), items(keys, nkeys)) };
-    request.lookup(kind, attributes, keys);
+    request.lookup(kind, comparison, attributes, keys);
 }
 
 /// # Safety

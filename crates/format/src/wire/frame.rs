@@ -14,7 +14,7 @@ use crate::bytes::{Corrupt, Reader, Write};
 /// Version 8: an aggregation may contain aggregates with DISTINCT.
 ///
 /// Version 9: a scan request may contain lookup tables.
-pub const PROTOCOL_VERSION: u16 = 10;
+pub const PROTOCOL_VERSION: u16 = 11;
 pub const FRAME_HEADER_BYTES: usize = 16;
 /// Maximum payload length; a header with a longer one is corrupt.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;

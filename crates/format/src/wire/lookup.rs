@@ -1,6 +1,7 @@
 //! Lookup tables on the wire: the inner sides of joins that the cell evaluates while it scans the outer side.
 //!
-//! A row of the scan is joined with the row of the lookup table whose key equals columns of the scan. The columns of the lookup
+//! A row of the scan is joined with the row of the lookup table whose key equals columns of the scan. In a semijoin or antijoin, the last
+//! part of the key may be compared in another way. The columns of the lookup
 //! tables follow the columns of the relation: expressions of the aggregation, and keys of later tables, refer to them by the attribute
 //! numbers after the relation's last one, in the order of the tables. The backend evaluates the same join over the rows that the cell
 //! returns.
@@ -37,11 +38,31 @@ impl JoinKind {
     }
 }
 
+/// How a column of the scan, on the left, is compared with the last part of a key if they need not be equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Comparison {
+    NotEqual = 1,
+    Less = 2,
+    LessOrEqual = 3,
+    Greater = 4,
+    GreaterOrEqual = 5,
+}
+
+impl Comparison {
+    pub fn from_u8(comparison: u8) -> Option<Self> {
+        use Comparison::*;
+        [NotEqual, Less, LessOrEqual, Greater, GreaterOrEqual].into_iter().find(|known| *known as u8 == comparison)
+    }
+}
+
 /// The inner side of a join. No part of a key is NULL. A row of the scan is joined with all rows that have its key; the cell may return a
 /// row of the scan instead.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lookup {
     pub kind: JoinKind,
+    /// Of a semijoin or an antijoin with at least two parts: how the last part is compared, if not by equality.
+    pub comparison: Option<Comparison>,
     /// The columns that are equal to the parts of the key, in order: integers, dates or timestamps of the relation or of an earlier
     /// lookup table. At least one.
     pub attributes: Vec<AttributeNumber>,
@@ -64,6 +85,7 @@ pub struct LookupColumn {
 impl Lookup {
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u8(self.kind as u8);
+        out.put_u8(self.comparison.map_or(0, |comparison| comparison as u8));
         out.put_u8(self.attributes.len() as u8);
         self.attributes.iter().for_each(|attribute| out.put_u16(*attribute));
         out.put_u32(self.rows() as u32);
@@ -81,8 +103,16 @@ impl Lookup {
         let kind = reader.u8("kind of join")?;
         let kind = JoinKind::from_u8(kind).ok_or_else(|| Corrupt::new("kind of join", at, kind.to_string()))?;
         let at = reader.position();
+        let comparison = match reader.u8("comparison of a lookup key")? {
+            0 => None,
+            other => {
+                let corrupt = || Corrupt::new("comparison of a lookup key", at, format!("{other} for {kind:?}"));
+                Some(Comparison::from_u8(other).filter(|_| !kind.has_columns()).ok_or_else(corrupt)?)
+            }
+        };
+        let at = reader.position();
         let parts = reader.u8("parts of a lookup key")? as usize;
-        if !(1..=KEY_PARTS_MAX).contains(&parts) {
+        if !(1 + usize::from(comparison.is_some())..=KEY_PARTS_MAX).contains(&parts) {
             return Err(Corrupt::new("parts of a lookup key", at, parts.to_string()));
         }
         let attributes = (0..parts).map(|_| reader.u16("lookup column")).collect::<Result<_, _>>()?;
@@ -95,7 +125,7 @@ impl Lookup {
             return Err(Corrupt::new("columns of a lookup table", at, format!("{columns} for {kind:?}")));
         }
         let columns = (0..columns).map(|_| LookupColumn::decode(reader, rows)).collect::<Result<_, _>>()?;
-        Ok(Self { kind, attributes, keys, columns })
+        Ok(Self { kind, comparison, attributes, keys, columns })
     }
 
     /// The number of rows of the table.
@@ -178,13 +208,19 @@ mod tests {
             values: vec![2, 0, 0, 0, b'a', b'b', 0, 0, 0, 0],
         };
         let keys = vec![-1, 5, i64::MAX, i64::MIN];
-        Lookup { kind: JoinKind::Left, attributes: vec![1, 3], keys, columns: vec![numbers, texts] }
+        Lookup { kind: JoinKind::Left, comparison: None, attributes: vec![1, 3], keys, columns: vec![numbers, texts] }
+    }
+
+    fn compared() -> Lookup {
+        Lookup { kind: JoinKind::Anti, comparison: Some(Comparison::GreaterOrEqual), columns: Vec::new(), ..lookup() }
     }
 
     #[test]
     fn a_kind_of_join_without_columns_and_a_key_without_parts_are_checked() {
-        let broken: [fn(&mut Lookup); 3] = [
+        let broken: [fn(&mut Lookup); 5] = [
             |lookup| lookup.kind = JoinKind::Semi,
+            |lookup| lookup.comparison = Some(Comparison::Less),
+            |lookup| *lookup = Lookup { attributes: vec![1], ..compared() },
             |lookup| lookup.attributes = vec![1; KEY_PARTS_MAX + 1],
             |lookup| lookup.attributes.clear(),
         ];
@@ -195,16 +231,19 @@ mod tests {
             Lookup::decode(&mut Reader::new(&bytes)).unwrap_err();
         }
         assert_eq!(JoinKind::from_u8(4), None);
+        assert_eq!((Comparison::from_u8(0), Comparison::from_u8(6)), (None, None));
     }
 
     #[test]
     fn a_lookup_table_decodes_to_its_equal_and_a_truncated_table_is_corrupt() {
         let lookup = lookup();
-        let mut bytes = Vec::new();
-        lookup.encode(&mut bytes);
-        assert_eq!(Lookup::decode(&mut Reader::new(&bytes)).unwrap(), lookup);
-        for length in 0..bytes.len() {
-            Lookup::decode(&mut Reader::new(&bytes[..length])).unwrap_err();
+        for lookup in [&compared(), &lookup] {
+            let mut bytes = Vec::new();
+            lookup.encode(&mut bytes);
+            assert_eq!(Lookup::decode(&mut Reader::new(&bytes)).unwrap(), *lookup);
+            for length in 0..bytes.len() {
+                Lookup::decode(&mut Reader::new(&bytes[..length])).unwrap_err();
+            }
         }
         let values: Vec<&[u8]> = lookup.columns[1].values().collect();
         assert_eq!(values, [b"ab".as_slice(), b""]);

@@ -37,7 +37,7 @@ pub use frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, Kind, PAYLOAD_BYTES
 pub use group::{GroupAction, GroupRequest};
 pub use group_pruning::{GroupPruning, TopGroups};
 pub use inspect::{InspectQuery, InspectReport, Report};
-pub use lookup::{JoinKind, KEY_PARTS_MAX, Lookup, LookupColumn, LookupValues};
+pub use lookup::{Comparison, JoinKind, KEY_PARTS_MAX, Lookup, LookupColumn, LookupValues};
 pub use message::{
     BlockRange, ErrorReport, Hello, Passthru, PassthruReason, RangeDone, Welcome, XidQuery, XidState, XidStates,
 };

@@ -1,10 +1,11 @@
 //! Joins with lookup tables: each row of the scan gets the columns of the rows with the same key. Semijoins and antijoins only decide
-//! whether a row is kept; a left join has an additional row of NULLs for rows without a partner.
+//! whether a row is kept, perhaps by a comparison with the rows that have its key; a left join has an additional row of NULLs for rows without a partner.
 //!
 //! Rows without a partner are dropped by a condition of the plan where the kind of join allows. [`partners`] finds the other rows'
 //! partners. The columns of the tables have slots, like the columns of the relation; their datums are in [`Column::looked_up`], their
 //! encoded values in [`table`].
 
+mod compared;
 mod index;
 mod partners;
 mod table;
@@ -14,6 +15,7 @@ use crate::heap::Slot;
 use crate::predicate::{Column, Unsupported};
 use crate::value::ValueKind;
 use cellar_format::wire::{self, JoinKind};
+use compared::Compared;
 use index::KeyIndex;
 pub use partners::{Partners, Tested};
 use smallvec::SmallVec;
@@ -36,7 +38,10 @@ pub enum KeyPart {
 /// A lookup table.
 pub struct Lookup {
     pub kind: JoinKind,
-    pub key: SmallVec<[KeyPart; 2]>,
+    /// The parts that are equal.
+    key: SmallVec<[KeyPart; 2]>,
+    /// The last part on the wire, if it is compared in another way.
+    compared: Option<Compared>,
     index: KeyIndex,
     pub columns: Vec<TableColumn>,
     /// The row of NULLs of a left join.
@@ -55,10 +60,10 @@ pub struct JoinPlan<'a> {
 }
 
 impl Lookup {
-    /// `slots` are the slots of the table's columns, which have an entry in `columns`.
+    /// `slots` are the slots of the table's columns, which have an entry in `columns`. `key` has a part for each attribute of `wire`.
     pub fn new(
         wire: &wire::Lookup,
-        key: SmallVec<[KeyPart; 2]>,
+        mut key: SmallVec<[KeyPart; 2]>,
         slots: &[Slot],
         columns: &mut [Option<Column>],
     ) -> Result<Self, Unsupported> {
@@ -73,13 +78,24 @@ impl Lookup {
             table.push(TableColumn::new(*slot, values, column, wire.kind == JoinKind::Left));
         }
         let joins = matches!(wire.kind, JoinKind::Inner | JoinKind::Left);
-        let index = KeyIndex::new(&wire.keys, wire.attributes.len(), joins);
-        Ok(Self { kind: wire.kind, key, index, columns: table, null_row: wire.rows() as u32 })
+        let parts = wire.attributes.len();
+        let (index, compared) = match wire.comparison.filter(|_| parts > 1).zip(key.last().copied()) {
+            None => (KeyIndex::new(&wire.keys, parts, joins), None),
+            Some((comparison, part)) => {
+                key.pop();
+                let equal = wire.keys.chunks_exact(parts).flat_map(|key| &key[..parts - 1]).copied();
+                let index = KeyIndex::new(&equal.collect::<Vec<_>>(), parts - 1, false);
+                let compared = Compared::new(comparison, part, &wire.keys, parts, &index);
+                (index, Some(compared))
+            }
+        };
+        Ok(Self { kind: wire.kind, key, compared, index, columns: table, null_row: wire.rows() as u32 })
     }
 
     /// The slots of the relation's columns that are parts of the key.
     pub fn key_slots(&self) -> impl Iterator<Item = Slot> {
-        self.key.iter().filter_map(|part| match part {
+        let compared = self.compared.iter().map(|compared| &compared.part);
+        self.key.iter().chain(compared).filter_map(|part| match part {
             KeyPart::Column(slot) => Some(*slot),
             KeyPart::LookedUp(..) => None,
         })
@@ -94,6 +110,7 @@ impl Lookup {
     /// The most bytes that a table occupies.
     pub fn bytes_for(wire: &wire::Lookup) -> usize {
         KeyIndex::bytes_for(wire.rows(), wire.attributes.len())
+            + wire.comparison.map_or(0, |_| Compared::bytes_for(wire.rows()))
             + wire.columns.iter().map(table::bytes_for).sum::<usize>()
     }
 

@@ -319,14 +319,21 @@ impl Lookup {
             KeyPart::Column(slot) => key_of(*slot),
             KeyPart::LookedUp(table, column) => lookups.get(*table)?.columns.get(*column)?.int(entry_of(*table)?),
         };
-        match self.key.as_slice() {
-            [only] => Some(part(only)?.map_or(NO_ROW, |key| self.index.row(key))),
+        let row = match self.key.as_slice() {
+            [only] => part(only)?.map_or(NO_ROW, |key| self.index.row(key)),
             parts => {
                 // NULL if a part is NULL, unknown if a part is unknown.
-                let key: Option<SmallVec<[Option<i64>; 4]>> = parts.iter().map(part).collect();
+                let key: Option<SmallVec<[Option<i64>; 4]>> = parts.iter().map(&mut part).collect();
                 let key: Option<SmallVec<[i64; 4]>> = key?.into_iter().collect();
-                Some(key.map_or(NO_ROW, |key| self.index.row_of_parts(&key)))
+                key.map_or(NO_ROW, |key| self.index.row_of_parts(&key))
             }
+        };
+        match &self.compared {
+            Some(compared) if row != NO_ROW => {
+                let value = part(&compared.part)?;
+                Some(if value.is_some_and(|value| compared.holds(value, row)) { row } else { NO_ROW })
+            }
+            _ => Some(row),
         }
     }
 
