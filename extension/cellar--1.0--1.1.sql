@@ -15,12 +15,12 @@ COMMENT ON FUNCTION cellar.get_disk_groups() IS
 
 CREATE VIEW cellar.disk_groups AS
   SELECT g.cell, dense_rank() OVER (ORDER BY g.cell)::integer AS group_number, r.group_id, r.allocation_unit_size, r.state,
-         r.type, r.total_mb, r.free_mb, r.usable_file_mb, r.offline_disks, r.write_intents, r.reads_from_other_copy,
-         r.reads_past_cap, r.repairs, r.resync_read_bytes, r.resync_written_bytes
+         r.type, r.total_mb, r.free_mb, r.usable_file_mb, r.disk_repair_time, r.offline_disks, r.write_intents,
+         r.reads_from_other_copy, r.reads_past_cap, r.repairs, r.resync_read_bytes, r.resync_written_bytes
   FROM cellar.get_disk_groups() g,
        LATERAL pg_catalog.jsonb_to_record(g.report) AS r(
          group_id uuid, allocation_unit_size bigint, state text, type text, total_mb bigint, free_mb bigint,
-         usable_file_mb bigint, offline_disks integer, write_intents bigint, reads_from_other_copy bigint,
+         usable_file_mb bigint, disk_repair_time bigint, offline_disks integer, write_intents bigint, reads_from_other_copy bigint,
          reads_past_cap bigint, repairs bigint, resync_read_bytes bigint, resync_written_bytes bigint);
 
 COMMENT ON VIEW cellar.disk_groups IS
@@ -32,13 +32,14 @@ COMMENT ON COLUMN cellar.disk_groups.usable_file_mb IS 'by how many MB files may
 
 CREATE VIEW cellar.disks AS
   SELECT g.cell, g.group_number, d.disk_number, d.mode_status, d.state, d.path, d.failgroup,
-         pg_catalog.to_timestamp(d.offline_since) AS offline_since, d.total_mb, d.free_mb, d.reads, d.writes, d.syncs,
+         pg_catalog.to_timestamp(d.offline_since) AS offline_since, d.repair_timer, d.total_mb, d.free_mb, d.reads, d.writes, d.syncs,
          d.read_errs, d.write_errs, d.sync_errs, d.read_time, d.write_time, d.sync_time, d.bytes_read, d.bytes_written,
          d.read_histogram, d.write_histogram, d.sync_histogram
   FROM (SELECT cell, dense_rank() OVER (ORDER BY cell)::integer AS group_number, report
         FROM cellar.get_disk_groups()) g,
        LATERAL pg_catalog.jsonb_to_recordset(g.report -> 'disks') AS d(
          disk_number integer, mode_status text, state text, path text, failgroup text, offline_since double precision,
+         repair_timer bigint,
          total_mb bigint, free_mb bigint, reads bigint, writes bigint, syncs bigint, read_errs bigint, write_errs bigint,
          sync_errs bigint, read_time double precision, write_time double precision, sync_time double precision,
          bytes_read bigint, bytes_written bigint, read_histogram bigint[], write_histogram bigint[], sync_histogram bigint[]);
@@ -47,6 +48,7 @@ COMMENT ON VIEW cellar.disks IS
   'cell disks of the cells that store this cluster, with the I/O since each cell''s start; times are in seconds';
 COMMENT ON COLUMN cellar.disks.cell IS 'path of the cell''s socket';
 COMMENT ON COLUMN cellar.disks.mode_status IS 'ONLINE, OFFLINE, or SYNCING while a disk that was offline gets what changed';
+COMMENT ON COLUMN cellar.disks.repair_timer IS 'seconds until an offline disk is dropped by force; NULL if it never is';
 COMMENT ON COLUMN cellar.disks.read_histogram IS
   'reads by duration: element i counts those shorter than 2^(i-1) microseconds that are in no lower element, the last one all longer reads';
 

@@ -163,6 +163,7 @@ stage_crash() {
     "$ROOT/tests/crash/run.sh" ${LONG:+--rounds 20} || status=$?
     "$ROOT/tests/crash/mirrored.sh" || status=$?
     "$ROOT/tests/crash/rebalance.sh" || status=$?
+    [ -z "${LONG:-}" ] || "$ROOT/tests/crash/rebalance.sh" --copies || status=$?
     "$ROOT/tests/crash/full_disk.sh" && return "$status"
 }
 

@@ -78,8 +78,17 @@ pub(crate) fn answer(volume: &Arc<Volume>, request: &GroupRequest) -> Result<Val
         GroupAction::Offline => volume.offline_disk(disk)?,
         GroupAction::Scrub => volume.start_scrub(request.rate)?,
         GroupAction::StopScrub => volume.stop_scrub(),
-        GroupAction::Add => volume.add_disk(open(disk, volume.disks().len())?)?,
-        GroupAction::Drop => volume.drop_disk(disk)?,
+        GroupAction::Add => volume.add_disk(open(disk, volume.disks().len())?, None)?,
+        GroupAction::AddTo => {
+            volume.add_disk(open(disk, volume.disks().len())?, Some(request.argument.clone()))?;
+        }
+        GroupAction::Replace => {
+            let new = Path::new(&request.argument);
+            volume.replace_disk(disk, open(new, volume.disks().len())?)?;
+        }
+        GroupAction::Drop => volume.drop_disk(disk, false)?,
+        GroupAction::DropForce => volume.drop_disk(disk, true)?,
+        GroupAction::RepairTime => volume.set_disk_repair_time(Duration::from_secs(request.seconds))?,
         GroupAction::Undrop => volume.undrop_disk(disk)?,
         GroupAction::Power => volume.set_rebalance_power(request.power)?,
         GroupAction::Rebalance => volume.request_rebalance()?,
@@ -166,8 +175,10 @@ pub fn report(volume: &Volume) -> Value {
     let status = volume.group_status();
     let spaces = volume.disk_spaces();
     let disk = |disk: &GroupDisk| {
-        let space = spaces.iter().find(|space| space.path == disk.path);
-        space.map(|space| disk_report(disk, space, volume.disks()[disk.number].as_ref()))
+        // Another disk may replace an offline one at its path.
+        let space = spaces.iter().find(|space| space.path == disk.path && disk.mode != DiskMode::Offline);
+        let (total, available) = space.map_or((0, 0), |space| (space.total, space.available));
+        disk_report(disk, (total, available), volume.disks()[disk.number].as_ref())
     };
     let (total, free): (u64, u64) =
         spaces.iter().fold((0, 0), |(total, free), space| (total + space.total, free + space.available));
@@ -185,6 +196,7 @@ pub fn report(volume: &Volume) -> Value {
         "free_mb": free / MIB,
         "usable_file_mb": usable_bytes(status.redundancy, &spaces) / MIB,
         "offline_disks": offline,
+        "disk_repair_time": status.disk_repair_time.map(|time| time.as_secs()),
         "write_intents": status.intents,
         "reads_from_other_copy": status.reads_from_other_copy,
         "reads_past_cap": status.reads_past_cap,
@@ -194,7 +206,7 @@ pub fn report(volume: &Volume) -> Value {
         "scrub": volume.scrub_report().as_ref().map(scrub_report),
         "rebalance": rebalance_report(&volume.rebalance_status()),
         "operations": operations(volume).iter().map(GroupOperation::report).collect::<Vec<_>>(),
-        "disks": status.disks.iter().filter_map(disk).collect::<Vec<_>>(),
+        "disks": status.disks.iter().map(disk).collect::<Vec<_>>(),
     })
 }
 
@@ -204,7 +216,7 @@ fn usable_bytes(redundancy: Redundancy, spaces: &[DiskSpace]) -> u64 {
     fullest.unwrap_or(0) * spaces.len() as u64 / redundancy.copies() as u64
 }
 
-fn disk_report(disk: &GroupDisk, space: &DiskSpace, engine: &dyn Disk) -> Value {
+fn disk_report(disk: &GroupDisk, (total, available): (u64, u64), engine: &dyn Disk) -> Value {
     let counts = engine.io_stats().map(|stats| stats.counts());
     let of = |operation: DiskOperation| counts.as_ref().map(|counts| &counts[operation as usize]);
     let number = |operation, value: fn(&DiskIoCount) -> u64| of(operation).map_or(0, value);
@@ -216,10 +228,15 @@ fn disk_report(disk: &GroupDisk, space: &DiskSpace, engine: &dyn Disk) -> Value 
         "path": disk.path.display().to_string(),
         "failgroup": disk.failure_group,
         "mode_status": disk.mode.name(),
-        "state": if disk.is_dropping { "DROPPING" } else { "NORMAL" },
+        "state": match (disk.is_dropping, disk.mode) {
+            (true, DiskMode::Offline) => "FORCING",
+            (true, _) => "DROPPING",
+            (false, _) => "NORMAL",
+        },
+        "repair_timer": disk.repair_left.map(|left| left.as_secs()),
         "offline_since": disk.offline_since.map(|since| since / 1_000_000_000),
-        "total_mb": space.total / MIB,
-        "free_mb": space.available / MIB,
+        "total_mb": total / MIB,
+        "free_mb": available / MIB,
         "reads": number(DiskOperation::Read, |count| count.operations),
         "writes": number(DiskOperation::Write, |count| count.operations),
         "read_errs": number(DiskOperation::Read, errors),

@@ -109,9 +109,15 @@ impl std::error::Error for Error {
     }
 }
 
-/// Adds the failed operation to an I/O error.
+/// Adds the failed operation to an error.
 pub(crate) trait Context<T> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T> Context<T> for Result<T> {
+    fn context(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|error| Error { context: format!("{}: {}", what(), error.context), ..error })
+    }
 }
 
 impl<T> Context<T> for io::Result<T> {

@@ -6,52 +6,19 @@ use cellar_storage::disk::{Disk, Stream};
 use cellar_storage::{ErrorKind, RebalanceState, Volume, VolumeOptions};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::codec::compress;
+use support::disk_changes::{allocated, disk, path, while_writing};
 use support::limited_disk::LimitedDisk;
-use support::mirrored::mirrored;
-use support::{MIB, Random, create, disks, open_with, options, read_all};
+use support::{MIB, Random, create, open_with, options, read_all};
 
 fn quiet() -> VolumeOptions {
     VolumeOptions { rebalances: false, rebalance_power: 11, ..options() }
 }
 
-fn disk(folder: &Path, number: usize) -> Arc<dyn Disk> {
-    disks(folder, number + 1).pop().unwrap()
-}
-
-fn path(folder: &Path, number: usize) -> std::path::PathBuf {
-    folder.join(format!("disk{number}"))
-}
-
-/// Returns the bytes that the files of inodes occupy on a disk.
-fn allocated(disk: &dyn Disk) -> u64 {
-    let files = disk.backing_files().unwrap().into_iter();
-    files.map(|(number, stream)| disk.measure(number, stream).unwrap().1).sum()
-}
-
 fn is_even(used: &[u64]) -> bool {
     let mean = used.iter().sum::<u64>() as f64 / used.len() as f64;
     used.iter().all(|used| (*used as f64 - mean).abs() <= mean * 0.03 + MIB as f64 / 2.0)
-}
-
-/// Writes blocks of a file until `stop`, and returns the expected content.
-fn write_until(volume: &Volume, ino: u64, mut expected: Vec<u8>, stop: &AtomicBool) -> Vec<u8> {
-    let mut random = Random::seeded(ino);
-    while !stop.load(Ordering::Acquire) {
-        let at = random.below(expected.len() as u64 / 8192) as usize * 8192;
-        let block = random.bytes(8192);
-        volume.write(ino, at as u64, &block).unwrap();
-        expected[at..at + 8192].copy_from_slice(&block);
-        if random.below(8) == 0 {
-            volume.fsync(ino).unwrap();
-        }
-        let (from, mut read) = (random.below(expected.len() as u64 - 30_000), vec![0; 30_000]);
-        volume.read(ino, from, &mut read).unwrap();
-        assert!(read == expected[from as usize..from as usize + 30_000], "a read at {from} returns other bytes");
-    }
-    expected
 }
 
 #[test]
@@ -72,21 +39,8 @@ fn a_new_disk_gets_its_share_while_files_change_and_an_emptied_disk_leaves() {
     }
     volume.sync().unwrap();
 
-    let during = |rebalance: &dyn Fn(), files: Vec<(u64, Vec<u8>)>| -> Vec<(u64, Vec<u8>)> {
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let write = |(ino, content): (u64, Vec<u8>)| {
-                let (volume, stop) = (&volume, &stop);
-                scope.spawn(move || (ino, write_until(volume, ino, content, stop)))
-            };
-            let threads: Vec<_> = files.into_iter().map(write).collect();
-            rebalance();
-            stop.store(true, Ordering::Release);
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-        })
-    };
-    volume.add_disk(disk(folder.path(), 2)).unwrap();
-    let files = during(&|| volume.rebalance().unwrap(), files);
+    volume.add_disk(disk(folder.path(), 2), None).unwrap();
+    let files = while_writing(&volume, files, || volume.rebalance().unwrap());
     let (copied, least) = (volume.rebalance_status().copied_bytes, allocated(volume.disks()[2].as_ref()));
     // Writes over compression units occupied space meanwhile.
     volume.rebalance().unwrap();
@@ -95,8 +49,8 @@ fn a_new_disk_gets_its_share_while_files_change_and_an_emptied_disk_leaves() {
     assert!(copied <= least * 11 / 10 + 3 * MIB, "copied {copied} bytes, at least {least} had to move");
     files.iter().for_each(|(ino, content)| assert!(read_all(&volume, *ino) == *content));
 
-    volume.drop_disk(&path(folder.path(), 0)).unwrap();
-    let files = during(&|| volume.rebalance().unwrap(), files);
+    volume.drop_disk(&path(folder.path(), 0), false).unwrap();
+    let files = while_writing(&volume, files, || volume.rebalance().unwrap());
     volume.rebalance().unwrap();
     let used: Vec<u64> = volume.disks().iter().map(|disk| allocated(disk.as_ref())).collect();
     assert!(used[0] == 0 && is_even(&used[1..]), "{used:?}");
@@ -118,14 +72,17 @@ fn a_new_disk_gets_its_share_while_files_change_and_an_emptied_disk_leaves() {
 }
 
 #[test]
-fn a_start_continues_a_rebalance_and_adds_a_blank_disk_that_is_configured() {
+fn a_start_continues_a_rebalance_and_uses_no_blank_disk_that_is_configured() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open_with(folder.path(), 1, quiet);
     let (ino, content) = (create(&volume, "file"), Random::seeded(5).bytes(20 * MIB as usize));
     volume.write(ino, 0, &content).unwrap();
     volume.close().unwrap();
     drop(volume);
+    // A directory whose disk was dropped, or is not mounted, must not be filled.
     let volume = open_with(folder.path(), 2, || VolumeOptions { rebalance_power: 11, ..options() });
+    assert_eq!(volume.group_status().disks.len(), 1);
+    volume.add_disk(disk(folder.path(), 1), None).unwrap();
     assert_eq!(volume.group_status().disks.len(), 2);
     let deadline = Instant::now() + Duration::from_secs(60);
     while volume.rebalance_status().state != RebalanceState::Idle {
@@ -136,7 +93,7 @@ fn a_start_continues_a_rebalance_and_adds_a_blank_disk_that_is_configured() {
     assert!(is_even(&used), "{used:?}");
     assert!(read_all(&volume, ino) == content);
     volume.set_rebalance_power(0).unwrap();
-    volume.drop_disk(&path(folder.path(), 1)).unwrap();
+    volume.drop_disk(&path(folder.path(), 1), false).unwrap();
     volume.abandon();
     drop(volume);
 
@@ -155,7 +112,7 @@ fn a_start_continues_a_rebalance_and_adds_a_blank_disk_that_is_configured() {
     let volume = open_with(folder.path(), 2, options);
     assert_eq!(volume.group_status().disks.len(), 1);
     // It can join again, as another disk.
-    volume.add_disk(disk(folder.path(), 1)).unwrap();
+    volume.add_disk(disk(folder.path(), 1), None).unwrap();
     assert_eq!(volume.group_status().disks.iter().map(|disk| disk.number).collect::<Vec<_>>(), [0, 2]);
     volume.close().unwrap();
 }
@@ -171,7 +128,7 @@ fn disks_of_different_size_are_filled_in_proportion() {
     let content = Random::seeded(5).bytes(60 * MIB as usize);
     volume.write(ino, 0, &content).unwrap();
     volume.sync().unwrap();
-    volume.add_disk(limited(2)).unwrap();
+    volume.add_disk(limited(2), None).unwrap();
     volume.rebalance().unwrap();
     for (disk, expected) in volume.disks().iter().zip([10, 30, 20]) {
         let used = allocated(disk.as_ref()) / MIB;
@@ -191,13 +148,13 @@ fn a_rebalance_waits_for_space_and_then_goes_on() {
     volume.write(ino, 0, &content).unwrap();
     volume.sync().unwrap();
     let small = LimitedDisk::new(disk(folder.path(), 1), 4096 * MIB);
-    volume.add_disk(Arc::new(small.clone())).unwrap();
+    volume.add_disk(Arc::new(small.clone()), None).unwrap();
     small.occupy_all_but(3 * MIB);
     let error = volume.rebalance().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace);
     assert!(error.to_string().contains("free space or add a disk"), "{error}");
     assert!(volume.rebalance_status().error.is_some());
-    let refused = volume.drop_disk(&path(folder.path(), 0)).unwrap_err().to_string();
+    let refused = volume.drop_disk(&path(folder.path(), 0), false).unwrap_err().to_string();
     assert!(refused.contains("must move, but the other disks have"), "{refused}");
     assert!(read_all(&volume, ino) == content);
     small.occupy_all_but(1000 * MIB);
@@ -219,14 +176,14 @@ fn errors_say_what_to_do() {
     std::fs::create_dir_all(full.join("disk0")).unwrap();
     std::fs::write(full.join("disk0/letter"), "x").unwrap();
     let refused = |disk: Arc<dyn Disk>, expected: &str| {
-        let error = volume.add_disk(disk).unwrap_err().to_string();
+        let error = volume.add_disk(disk, None).unwrap_err().to_string();
         assert!(error.contains(expected), "{error} lacks {expected}");
     };
     refused(disk(folder.path(), 1), "is in the disk group already");
     refused(disk(&other, 0), "belongs to disk group");
     refused(disk(&full, 0), "is neither empty nor a cell disk");
     let refused = |number: usize, expected: &str| {
-        let error = volume.drop_disk(&path(folder.path(), number)).unwrap_err().to_string();
+        let error = volume.drop_disk(&path(folder.path(), number), false).unwrap_err().to_string();
         assert!(error.contains(expected), "{error} lacks {expected}");
     };
     refused(7, "is not a disk of the group");
@@ -235,23 +192,12 @@ fn errors_say_what_to_do() {
     refused(1, "a lost disk of a group without copies cannot be dropped");
     std::fs::remove_dir(path(folder.path(), 1)).unwrap();
     std::fs::rename(folder.path().join("unmounted"), path(folder.path(), 1)).unwrap();
-    volume.drop_disk(&path(folder.path(), 0)).unwrap();
+    volume.drop_disk(&path(folder.path(), 0), false).unwrap();
     refused(0, "is being dropped already");
     refused(1, "is the last disk of the group");
     volume.undrop_disk(&path(folder.path(), 0)).unwrap();
     assert!(volume.undrop_disk(&path(folder.path(), 0)).unwrap_err().to_string().contains("is not being dropped"));
     assert!(volume.set_rebalance_power(12).unwrap_err().to_string().contains("between 0 and 11"));
-    volume.close().unwrap();
-
-    let folder = folder.path().join("mirrored");
-    std::fs::create_dir(&folder).unwrap();
-    let volume = open_with(&folder, 2, mirrored);
-    for refused in [volume.add_disk(disk(&folder, 2)), volume.drop_disk(&path(&folder, 0)), volume.request_rebalance()]
-    {
-        let error = refused.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::NotSupported);
-        assert!(error.to_string().contains("redundancy normal or high"), "{error}");
-    }
     volume.close().unwrap();
 }
 
@@ -277,7 +223,7 @@ fn the_disks_of_a_group_that_has_not_changed_keep_their_format() {
     volume.write(ino, 0, &vec![3; 4 * MIB as usize]).unwrap();
     volume.sync().unwrap();
     assert_eq!(version(), 1);
-    volume.add_disk(disk(folder.path(), 1)).unwrap();
+    volume.add_disk(disk(folder.path(), 1), None).unwrap();
     assert_eq!(version(), 3);
     volume.rebalance().unwrap();
     let moved = volume.disks()[1].backing_files().unwrap();
@@ -293,10 +239,10 @@ fn a_disk_of_an_earlier_release_gets_a_second_disk_and_leaves() {
     let volume = open_with(folder.path(), 1, quiet);
     let ino = volume.resolve("file").unwrap();
     let content = read_all(&volume, ino);
-    volume.add_disk(disk(folder.path(), 1)).unwrap();
+    volume.add_disk(disk(folder.path(), 1), None).unwrap();
     volume.rebalance().unwrap();
     assert!(read_all(&volume, ino) == content);
-    volume.drop_disk(&path(folder.path(), 0)).unwrap();
+    volume.drop_disk(&path(folder.path(), 0), false).unwrap();
     volume.rebalance().unwrap();
     volume.close().unwrap();
     drop(volume);

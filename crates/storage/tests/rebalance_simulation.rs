@@ -64,7 +64,7 @@ impl History {
         match self.random.below(3) {
             0 if !self.configured.contains(&disk) => {
                 self.configured.insert(disk);
-                volume.add_disk(self.disks.disks()[disk].clone())?;
+                volume.add_disk(self.disks.disks()[disk].clone(), None)?;
                 self.counts.joined += 1;
             }
             1 | 2 if self.configured.contains(&disk) => {
@@ -72,7 +72,7 @@ impl History {
                 let is_dropping = status.disks.iter().any(|found| found.is_dropping && found.path == Path::new(&path));
                 let changed = match is_dropping {
                     true => volume.undrop_disk(Path::new(&path)),
-                    false => volume.drop_disk(Path::new(&path)),
+                    false => volume.drop_disk(Path::new(&path), false),
                 };
                 match changed {
                     Err(error) if error.kind() == ErrorKind::Invalid || error.kind() == ErrorKind::NotFound => {}

@@ -1,5 +1,6 @@
 //! Metrics of the volume: cell disks, page cache, redo logs, metadata transactions.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cellar_storage::disk::{DiskIoCount, ModelStatus};
@@ -142,13 +143,17 @@ impl StorageMetrics {
 
     fn copies(&self) -> Vec<Family> {
         let status = self.volume.group_status();
-        let online = |disk: &GroupDisk| {
-            let labels = vec![("disk", disk.path.display().to_string())];
-            (labels, Value::Integer(u64::from(disk.mode == DiskMode::Online)))
-        };
+        // A disk may replace an offline one at its path: then the path is not online until the other one has left.
+        let mut is_online: BTreeMap<String, bool> = BTreeMap::new();
+        for GroupDisk { path, mode, .. } in &status.disks {
+            *is_online.entry(path.display().to_string()).or_insert(true) &= *mode == DiskMode::Online;
+        }
+        let is_online: Vec<(String, bool)> = is_online.into_iter().collect();
+        let online =
+            |(path, is_online): &(String, bool)| (vec![("disk", path.clone())], Value::Integer(u64::from(*is_online)));
         vec![
             Family::gauge("cellar_disk_online", "1 if the cell disk has all data of its copies, 0 if it is offline")
-                .with(&status.disks, online),
+                .with(&is_online, online),
             Family::gauge("cellar_write_intents", "Regions of 1 MiB whose copies may differ after a crash")
                 .value(Value::Integer(status.intents)),
             Family::counter("cellar_reads_from_other_copy_total", "Reads that another copy answered")

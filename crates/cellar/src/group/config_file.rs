@@ -7,10 +7,15 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// Returns the text of a configuration with one more disk; None if the place of the list is not clear.
-pub fn with_disk(text: &str, disk: &str) -> Option<String> {
+pub fn with_disk(text: &str, disk: &str, failure_group: Option<&str>) -> Option<String> {
     let start = list_start(text)?;
     let end = list_end(&text[start..])? + start;
-    let is_quotable = !disk.contains(['"', '\\', '\n']);
+    let is_quotable =
+        !disk.chars().chain(failure_group.unwrap_or_default().chars()).any(|c| matches!(c, '"' | '\\' | '\n'));
+    let entry = match failure_group {
+        None => format!("\"{disk}\""),
+        Some(name) => format!("{{ path = \"{disk}\", failure_group = \"{name}\" }}"),
+    };
     let content = text[start..end].trim_end();
     let separator = match content.chars().last() {
         _ if !is_quotable => return None,
@@ -19,7 +24,7 @@ pub fn with_disk(text: &str, disk: &str) -> Option<String> {
         Some(_) => ", ",
     };
     let at = start + content.len();
-    let extended = format!("{}{separator}\"{disk}\"{}", &text[..at], &text[at..]);
+    let extended = format!("{}{separator}{entry}{}", &text[..at], &text[at..]);
     let (before, after) = (Config::parse(text).ok()?, Config::parse(&extended).ok()?);
     let expected: Vec<PathBuf> = before.disk_group.disks.into_iter().chain([PathBuf::from(disk)]).collect();
     (after.disk_group.disks == expected).then_some(extended)
@@ -82,13 +87,19 @@ mod tests {
     #[test]
     fn a_disk_is_appended_and_the_rest_stays() {
         let around = |disks: &str| format!("# cell\nmount = \"/m\"\n[disk_group]\n# disks\ndisks = {disks}\n# end\n");
-        let check = |before: &str, after: &str| assert_eq!(with_disk(&around(before), "/new"), Some(around(after)));
+        let check =
+            |before: &str, after: &str| assert_eq!(with_disk(&around(before), "/new", None), Some(around(after)));
         check("[\"/a\"]", "[\"/a\", \"/new\"]");
         check("[\n  \"/a\",\n  \"/b\",\n]", "[\n  \"/a\",\n  \"/b\", \"/new\"\n]");
         check("[{ path = \"/a]\" }, \"/b\"]", "[{ path = \"/a]\" }, \"/b\", \"/new\"]");
-        assert_eq!(with_disk(&around("[\"/a\", # first\n]"), "/new"), None, "a comment");
-        assert_eq!(with_disk(&around("[\"/a\"]"), "/a"), None, "twice");
-        assert_eq!(with_disk("mount = \"/m\"\n", "/new"), None);
+        assert_eq!(with_disk(&around("[\"/a\", # first\n]"), "/new", None), None, "a comment");
+        assert_eq!(with_disk(&around("[\"/a\"]"), "/a", None), None, "twice");
+        assert_eq!(with_disk("mount = \"/m\"\n", "/new", None), None);
+        let copies = |disks: &str| format!("socket = \"/s\"\n{}redundancy = \"normal\"\n", around(disks));
+        assert_eq!(
+            with_disk(&copies("[\"/a\", \"/b\"]"), "/new", Some("left")),
+            Some(copies("[\"/a\", \"/b\", { path = \"/new\", failure_group = \"left\" }]"))
+        );
     }
 
     #[test]

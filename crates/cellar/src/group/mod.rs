@@ -40,9 +40,13 @@ enum GroupCommand {
     /// Take a disk offline: the group does not use the disk until it is brought online or the cell starts again
     Offline(DiskTarget),
     /// Add an empty directory or a blank device to the group, and to the configuration file; a rebalance begins
-    Add(DiskTarget),
+    Add(AddTarget),
     /// Drop a disk: a rebalance moves its data to the other disks, then the disk leaves the group
-    Drop(DiskTarget),
+    Drop(DropTarget),
+    /// Add a disk in place of another one, which is dropped, by force if it is offline
+    Replace(ReplaceTarget),
+    /// Set attributes of the group
+    Set(SetTarget),
     /// Cancel the drop of a disk that has not left the group yet
     Undrop(DiskTarget),
     /// Begin a rebalance, or set the power of rebalances
@@ -85,6 +89,62 @@ struct DiskTarget {
 }
 
 #[derive(clap::Args)]
+struct AddTarget {
+    /// Path of the new disk
+    disk: PathBuf,
+    /// With copies: the failure group of the disk; without the option it forms its own
+    #[arg(long, value_name = "NAME")]
+    failure_group: Option<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(clap::Args)]
+struct DropTarget {
+    /// Path of the disk, as in the configuration file
+    disk: PathBuf,
+    /// With copies: do not use the disk any more, and rebuild its copies from the other disks
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(clap::Args)]
+struct ReplaceTarget {
+    /// Path of the former disk, as in the configuration file
+    disk: PathBuf,
+    /// Path of the new disk, an empty directory or a blank device; may be the same if the former disk is offline
+    new: PathBuf,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(clap::Args)]
+struct SetTarget {
+    /// With copies: how long a disk may be offline before it is dropped by force, such as 90min, 12h or 2d; 0 for ever
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    disk_repair_time: u64,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Returns the seconds of a time with the unit s, min, h or d. A number alone is in hours, as in Oracle.
+pub fn parse_time(text: &str) -> Result<u64, String> {
+    let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit.trim().to_ascii_lowercase().as_str() {
+        "s" => Some(1),
+        "m" | "min" => Some(60),
+        "h" | "" => Some(3600),
+        "d" => Some(86_400),
+        _ => None,
+    };
+    let seconds = number.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
+    seconds.ok_or_else(|| "write a number and s, min, h or d, such as 12h".into())
+}
+
+#[derive(clap::Args)]
 struct RebalanceTarget {
     /// How fast rebalances copy, from 0 (not at all) to 11 (as fast as the disks); begins no rebalance
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=11))]
@@ -100,8 +160,24 @@ pub fn run(arguments: &GroupArguments) -> ExitCode {
         GroupCommand::Status(target) => (of_group(GroupAction::Status), target, false),
         GroupCommand::Online(disk) => (of_disk(GroupAction::Online, disk), &disk.target, false),
         GroupCommand::Offline(disk) => (of_disk(GroupAction::Offline, disk), &disk.target, false),
-        GroupCommand::Add(disk) => (of_disk(GroupAction::Add, disk), &disk.target, false),
-        GroupCommand::Drop(disk) => (of_disk(GroupAction::Drop, disk), &disk.target, false),
+        GroupCommand::Add(add) => {
+            let action = if add.failure_group.is_some() { GroupAction::AddTo } else { GroupAction::Add };
+            let argument = add.failure_group.clone().unwrap_or_default();
+            let request = GroupRequest { argument, ..GroupRequest::on_disk(action, add.disk.display().to_string()) };
+            (request, &add.target, false)
+        }
+        GroupCommand::Drop(drop) => {
+            let action = if drop.force { GroupAction::DropForce } else { GroupAction::Drop };
+            (GroupRequest::on_disk(action, drop.disk.display().to_string()), &drop.target, false)
+        }
+        GroupCommand::Replace(replace) => {
+            let request = GroupRequest::on_disk(GroupAction::Replace, replace.disk.display().to_string());
+            (GroupRequest { argument: replace.new.display().to_string(), ..request }, &replace.target, false)
+        }
+        GroupCommand::Set(set) => {
+            let seconds = set.disk_repair_time;
+            (GroupRequest { seconds, ..of_group(GroupAction::RepairTime) }, &set.target, false)
+        }
         GroupCommand::Undrop(disk) => (of_disk(GroupAction::Undrop, disk), &disk.target, false),
         GroupCommand::Rebalance(RebalanceTarget { power: Some(power), target }) => {
             (GroupRequest { power: *power, ..of_group(GroupAction::Power) }, target, false)
@@ -123,7 +199,12 @@ pub fn run(arguments: &GroupArguments) -> ExitCode {
         }
     };
     let answer = match wanted.action {
-        GroupAction::Add => add(&target.config, &config, &wanted),
+        GroupAction::Add | GroupAction::AddTo | GroupAction::Replace => {
+            add(&target.config, &config, &wanted).map(|(report, warning)| {
+                warning.iter().for_each(|warning| eprintln!("cellar group: warning: {warning}"));
+                report
+            })
+        }
         _ => request(&config.socket, &wanted).map_err(|error| error.to_string()),
     };
     let answer = answer.and_then(|report| match waits {
@@ -194,43 +275,60 @@ fn rebalance_line(rebalance: &Value) -> String {
     )
 }
 
-/// Adds a disk to the configuration file, then to the group. A cell that is killed in between adds the disk when it starts.
-fn add(file: &Path, config: &Config, request: &GroupRequest) -> Result<Value, String> {
-    let is_absolute = Path::new(&request.disk).is_absolute();
+/// Adds a disk to the configuration file, then to the group. A cell that is killed in between does not use the disk when it
+/// starts, and says so.
+///
+/// Returns the state of the group, and a warning if the operator must extend the list of disks.
+pub fn add(file: &Path, config: &Config, request: &GroupRequest) -> Result<(Value, Option<String>), String> {
+    let is_replacement = request.action == GroupAction::Replace;
+    let new = if is_replacement { &request.argument } else { &request.disk };
+    let is_absolute = Path::new(new).is_absolute();
     if !is_absolute {
-        return Err(format!("{} is not absolute; name the disk by its full path", request.disk));
+        return Err(format!("{new} is not absolute; name the disk by its full path"));
     }
+    let failure_group = (request.action == GroupAction::AddTo).then_some(request.argument.as_str());
     let before =
         std::fs::read_to_string(file).map_err(|error| format!("could not read {}: {error}", file.display()))?;
-    let is_listed = config.disk_group.disks.iter().any(|disk| disk == Path::new(&request.disk));
-    let after = if is_listed { None } else { config_file::with_disk(&before, &request.disk) };
+    let is_listed = config.disk_group.disks.iter().any(|disk| disk == Path::new(new));
+    let after = if is_listed { None } else { config_file::with_disk(&before, new, failure_group) };
     let written = after.as_ref().map(|after| config_file::replace(file, after));
     match cellar_cell::group::request(&config.socket, request) {
         Ok(report) => {
-            if !is_listed && !matches!(written, Some(Ok(()))) {
-                let reason = match written {
-                    Some(Err(error)) => error.to_string(),
-                    _ => "the list of disks could not be extended automatically".into(),
-                };
-                eprintln!(
-                    "cellar group: warning: {} was not changed: {reason}; add \"{}\" to disk_group.disks before the next start",
-                    file.display(),
-                    request.disk
-                );
-            }
-            Ok(report)
+            let reason = match written {
+                _ if is_listed => return Ok((report, None)),
+                Some(Ok(())) => return Ok((report, None)),
+                Some(Err(error)) => error.to_string(),
+                None => "the list of disks could not be extended automatically".into(),
+            };
+            let file = file.display();
+            let warning =
+                format!("{file} was not changed: {reason}; add \"{new}\" to disk_group.disks before the next start");
+            Ok((report, Some(warning)))
         }
         Err(error) => {
             // A cell that did not answer has perhaps added the disk: then a start without the disk would fail.
             let has_not_joined = !matches!(error, RequestError::NoAnswer { .. });
-            if has_not_joined
-                && let Some(Ok(())) = written
-                && let Err(error) = config_file::replace(file, &before)
-            {
-                eprintln!("cellar group: warning: could not restore {}: {error}", file.display());
-            }
-            Err(error.to_string())
+            let restored = match written {
+                Some(Ok(())) if has_not_joined => config_file::replace(file, &before),
+                _ => Ok(()),
+            };
+            Err(match restored {
+                Ok(()) => error.to_string(),
+                Err(cause) => format!(
+                    "{error}; {} still names the disk, because it could not be restored: {cause}",
+                    file.display()
+                ),
+            })
         }
+    }
+}
+
+/// Returns a time as hours and minutes, or as seconds below a minute.
+fn time(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
     }
 }
 
@@ -248,6 +346,10 @@ fn as_text(report: &Value) -> String {
             get("reads_from_other_copy"),
             get("repairs")
         ));
+        let repair_time = report["disk_repair_time"].as_u64().unwrap_or(0);
+        let limit =
+            if repair_time == 0 { "never dropped".into() } else { format!("dropped after {}", time(repair_time)) };
+        lines.push(format!("repair      an offline disk is {limit}"));
     }
     if !report["scrub"].is_null() {
         lines.push(scrub_line(&report["scrub"]));
@@ -267,9 +369,10 @@ fn as_text(report: &Value) -> String {
             "disk {}      {}: {}{failure_group}, {} of {} MB free, {} reads, {} writes, {} errors",
             of_disk("disk_number"),
             of_disk("path"),
-            match of_disk("state").as_str() {
-                "NORMAL" => of_disk("mode_status"),
-                state => format!("{}, {state}", of_disk("mode_status")),
+            match (of_disk("state").as_str(), disk["repair_timer"].as_u64()) {
+                ("NORMAL", None) => of_disk("mode_status"),
+                ("NORMAL", Some(left)) => format!("{}, dropped in {}", of_disk("mode_status"), time(left)),
+                (state, _) => format!("{}, {state}", of_disk("mode_status")),
             },
             of_disk("free_mb"),
             of_disk("total_mb"),

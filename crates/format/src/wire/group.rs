@@ -24,6 +24,14 @@ pub enum GroupAction {
     Power = 8,
     /// Begins a rebalance.
     Rebalance = 9,
+    /// Adds a blank disk to the group, in a named failure group.
+    AddTo = 10,
+    /// Drops a disk without using it any more.
+    DropForce = 11,
+    /// Adds a disk in place of another one, which is dropped.
+    Replace = 12,
+    /// Sets how long a disk may be offline before it is dropped by force.
+    RepairTime = 13,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +43,10 @@ pub struct GroupRequest {
     pub rate: u64,
     /// Of [`GroupAction::Power`]: 0 to 11.
     pub power: u32,
+    /// Of [`GroupAction::AddTo`]: the failure group. Of [`GroupAction::Replace`]: the path of the new disk.
+    pub argument: String,
+    /// Of [`GroupAction::RepairTime`]; 0 for ever.
+    pub seconds: u64,
 }
 
 impl GroupRequest {
@@ -43,7 +55,7 @@ impl GroupRequest {
     }
 
     pub fn on_disk(action: GroupAction, disk: String) -> Self {
-        Self { action, disk, rate: 0, power: 0 }
+        Self { action, disk, rate: 0, power: 0, argument: String::new(), seconds: 0 }
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -52,6 +64,8 @@ impl GroupRequest {
         match self.action {
             GroupAction::Scrub => out.put_u64(self.rate),
             GroupAction::Power => out.put_u32(self.power),
+            GroupAction::AddTo | GroupAction::Replace => out.put_blob(self.argument.as_bytes()),
+            GroupAction::RepairTime => out.put_u64(self.seconds),
             _ => {}
         }
     }
@@ -69,13 +83,22 @@ impl GroupRequest {
             7 => GroupAction::Undrop,
             8 => GroupAction::Power,
             9 => GroupAction::Rebalance,
+            10 => GroupAction::AddTo,
+            11 => GroupAction::DropForce,
+            12 => GroupAction::Replace,
+            13 => GroupAction::RepairTime,
             other => return Err(Corrupt::new("group action", 0, other.to_string())),
         };
         let disk = reader.string("path of the disk")?;
         let rate = if action == GroupAction::Scrub { reader.u64("rate")? } else { 0 };
         let power = if action == GroupAction::Power { reader.u32("power")? } else { 0 };
+        let argument = match action {
+            GroupAction::AddTo | GroupAction::Replace => reader.string("argument")?,
+            _ => String::new(),
+        };
+        let seconds = if action == GroupAction::RepairTime { reader.u64("seconds")? } else { 0 };
         reader.finish("group request")?;
-        Ok(Self { action, disk, rate, power })
+        Ok(Self { action, disk, rate, power, argument, seconds })
     }
 }
 
@@ -90,6 +113,10 @@ mod tests {
             GroupRequest { rate: 7 << 20, ..request(GroupAction::Scrub) },
             GroupRequest { power: 3, ..request(GroupAction::Power) },
             request(GroupAction::Drop),
+            request(GroupAction::DropForce),
+            GroupRequest { argument: "b".into(), ..request(GroupAction::AddTo) },
+            GroupRequest { argument: "/disk2".into(), ..request(GroupAction::Replace) },
+            GroupRequest { seconds: 7 << 40, ..request(GroupAction::RepairTime) },
         ];
         for request in requests {
             let mut bytes = Vec::new();
@@ -98,7 +125,7 @@ mod tests {
             for length in 0..bytes.len() {
                 assert!(GroupRequest::decode(&bytes[..length]).is_err(), "{length}");
             }
-            bytes[0] = 10;
+            bytes[0] = 14;
             assert!(GroupRequest::decode(&bytes).is_err());
         }
     }

@@ -1,14 +1,45 @@
 //! Disks that join and leave a group.
 //!
-//! A change of the disks is durable when one disk has a superblock of the next generation; the others are rewritten from it
-//! by the next start. A new disk gets its superblock first, so no start finds a group that lacks one of its disks.
+//! The superblocks of the disks have the list of disks. Each change increments their generation.
+//!
+//! - Without copies a start needs all disks, so a change is durable when one disk has a superblock of the next generation; the
+//!   others are rewritten from it by the next start. A new disk gets its superblock first, so no start finds a group that lacks
+//!   one of its disks.
+//! - With copies, a change is complete when all members have the next generation: a disk that cannot store it goes offline
+//!   first. A start uses the list of a disk of the membership that counts (`members.rs`), so it finds the newest complete list,
+//!   or one that was begun, which it then completes.
 
+use super::members::Joining;
 use super::superblock::DISKS_MAX;
-use super::{Group, State, Superblock, newest};
+use super::{Group, State, Superblock};
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// The list of disks, and which disks have it.
+#[derive(Debug)]
+pub struct Records {
+    pub current: Superblock,
+    /// By disk number: the disk has the current superblock, in state ready.
+    is_stored: Vec<bool>,
+    /// A change was interrupted: some disks may have a list that this process does not use.
+    is_in_doubt: bool,
+}
+
+impl Records {
+    pub fn new(current: Superblock, found: &[Option<Superblock>]) -> Self {
+        let is_current = |found: &Option<Superblock>| {
+            found.as_ref().is_some_and(|found| found.state == State::Ready && found.describes_same(&current))
+        };
+        Self { is_stored: found.iter().map(is_current).collect(), current, is_in_doubt: false }
+    }
+
+    fn check_certain(&self) -> Result<()> {
+        let message = "an earlier change of the disks of the group could not be completed; restart the cell";
+        if self.is_in_doubt { Err(Error::new(ErrorKind::Io, message)) } else { Ok(()) }
+    }
+}
 
 impl Group {
     pub fn is_dropped(&self, disk: usize) -> bool {
@@ -27,10 +58,41 @@ impl Group {
     /// Sets which disks are being dropped. New files are not striped over them.
     pub fn set_dropping(&self, disks: u64) {
         self.dropping.store(disks, Ordering::Release);
+        *self.spread.write() = self.find_spread(self.avoided()).into();
     }
 
-    /// Takes the blank disks that were configured beside the group's.
-    pub fn take_joining(&self) -> Vec<Arc<dyn Disk>> {
+    /// Returns the disks that new data avoid: bit n of disk n.
+    pub fn avoided(&self) -> u64 {
+        self.dropped.load(Ordering::Acquire) | self.dropping()
+    }
+
+    /// Returns the stripes over which new files are striped.
+    pub fn spread(&self) -> Arc<[u16]> {
+        self.spread.read().clone()
+    }
+
+    fn find_spread(&self, avoided: u64) -> Vec<u16> {
+        let all = 0..self.stripes().len() as u16;
+        let without = |avoided: u64| -> Vec<u16> {
+            let stays = |stripe: &u16| self.disks_of(*stripe).into_iter().all(|disk| avoided >> disk & 1 == 0);
+            all.clone().filter(stays).collect()
+        };
+        if let Some(mirror) = &self.mirror
+            && let Ok(wanted) = self.records.lock().current.wanted_sets(avoided)
+        {
+            let find = |set: &Vec<u16>| all.clone().find(|stripe| mirror.set(*stripe) == set);
+            if let Some(found) = wanted.iter().map(find).collect::<Option<Vec<u16>>>() {
+                return found;
+            }
+        }
+        match without(avoided) {
+            found if found.is_empty() => without(self.dropped.load(Ordering::Acquire)),
+            found => found,
+        }
+    }
+
+    /// Takes the disks whose joining was interrupted.
+    pub fn take_joining(&self) -> Vec<Joining> {
         std::mem::take(&mut *self.joining.lock())
     }
 
@@ -72,10 +134,21 @@ impl Group {
 
     /// Returns whether the group does not have the disk of a superblock.
     fn lacks(&self, found: &Superblock) -> bool {
-        let superblocks = self.superblocks.lock();
-        let newest = newest(superblocks.iter().flatten()).expect("a group has a disk");
+        let current = &self.records.lock().current;
         let (index, id) = (usize::from(found.index), found.disk_ids.get(usize::from(found.index)));
-        newest.disk_ids.get(index) != id || newest.is_dropped(index)
+        current.disk_ids.get(index) != id || current.is_dropped(index)
+    }
+
+    /// Checks that a disk which returns is one of the group, and was not dropped.
+    pub fn check_returning(&self, disk: &dyn Disk) -> Result<()> {
+        match Superblock::read(disk)? {
+            Some(found) if found.group_id == self.id && self.lacks(&found) => {
+                let path = disk.path().display();
+                let message = format!("{path} was dropped from the disk group; add the disk with cellar group add");
+                Err(Error::new(ErrorKind::ForeignDisk, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks that a disk can be read: an unmounted directory looks empty.
@@ -95,80 +168,192 @@ impl Group {
         Err(Error::new(ErrorKind::Io, message))
     }
 
-    /// Gives a disk the superblock of a member that has not joined yet. Removes what an earlier membership left.
-    pub fn prepare(&self, disk: &dyn Disk) -> Result<Superblock> {
+    /// Gives a disk the superblock of a member that has not joined yet, and removes what an earlier membership left. With copies,
+    /// the superblock has copy sets for new data, which avoid the disks in `avoided`.
+    pub fn prepare(&self, disk: &dyn Disk, failure_group: Option<String>, avoided: u64) -> Result<Superblock> {
         let failed = || format!("could not prepare cell disk {}", disk.path().display());
         let superblock = {
-            let superblocks = self.superblocks.lock();
-            newest(superblocks.iter().flatten()).expect("a group has a disk").for_new_disk(None)?
+            let records = self.records.lock();
+            records.check_certain()?;
+            let new = records.current.for_new_disk(failure_group)?;
+            match &self.mirror {
+                Some(_) => new.with_sets(avoided)?.unwrap_or(new),
+                None => new,
+            }
         };
         superblock.write(disk)?;
         for (number, stream) in disk.backing_files().context(failed)? {
             disk.remove(number, stream).context(failed)?;
         }
+        if let Some(mirror) = &self.mirror {
+            mirror.prepare(disk, usize::from(superblock.index)).context(failed)?;
+        }
         disk.sync_everything().context(failed)?;
         Ok(superblock)
     }
 
-    /// Makes a prepared disk a member.
-    pub fn join(&self, disk: Arc<dyn Disk>, superblock: Superblock) -> Result<()> {
-        let ready = Superblock { state: State::Ready, ..superblock };
-        ready.write(disk.as_ref())?;
-        self.superblocks.lock().push(Some(ready));
-        self.disks.push(disk.clone());
-        let container = self.placement.add(disk);
-        self.stripes.push(self.placement.stripe(container));
-        // The change is durable; a disk that fails here gets its superblock at the next start.
-        if let Err(error) = self.mark_ready() {
-            log::warn!("{error}; the next start repeats the write");
+    /// Makes a prepared disk a member, with copies one that is offline. `before_use` gets the disk when the change is durable.
+    pub fn join(
+        &self,
+        engine: &Arc<dyn Disk>,
+        superblock: Superblock,
+        before_use: impl FnOnce(&Arc<dyn Disk>),
+    ) -> Result<()> {
+        let Some(mirror) = &self.mirror else {
+            let ready = Superblock { state: State::Ready, ..superblock };
+            ready.write(engine.as_ref())?;
+            before_use(engine);
+            {
+                let mut records = self.records.lock();
+                let mut is_stored = vec![false; records.is_stored.len()];
+                is_stored.push(true);
+                *records = Records { current: ready, is_stored, is_in_doubt: false };
+            }
+            self.disks.push(engine.clone());
+            let container = self.placement.add(engine.clone());
+            self.stripes.push(self.placement.stripe(container));
+            self.set_dropping(self.dropping());
+            // The change is durable; a disk that fails here gets its superblock at the next start.
+            if let Err(error) = self.mark_ready() {
+                log::warn!("{error}; the next start repeats the write");
+            }
+            return Ok(());
+        };
+        let failure_group = superblock.failure_groups[usize::from(superblock.index)].clone();
+        let mut records = self.records.lock();
+        self.write_next(&mut records, &superblock)?;
+        records.is_stored.push(false);
+        let disk = mirror.add_disk(engine.path(), failure_group);
+        before_use(&disk);
+        self.disks.push(disk);
+        Ok(())
+    }
+
+    /// With copies: makes copy sets durable for all disks except those in `avoided`.
+    pub fn add_sets(&self, avoided: u64) -> Result<()> {
+        let mut records = self.records.lock();
+        records.check_certain()?;
+        match records.current.with_sets(avoided)? {
+            Some(next) => self.write_next(&mut records, &next),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins to use the copy sets that are durable.
+    pub fn use_new_sets(&self) {
+        let Some(mirror) = &self.mirror else { return };
+        let sets = self.records.lock().current.sets.clone();
+        for set in sets.into_iter().skip(usize::from(mirror.set_count())) {
+            let number = mirror.add_set(set);
+            let container = self.placement.add(mirror.copy_set(number));
+            self.stripes.push(self.placement.stripe(container));
+        }
+        self.set_dropping(self.dropping());
+    }
+
+    /// Records on every accessible disk that the group contains data and must never be formed again, and which disks it has.
+    pub fn mark_ready(&self) -> Result<()> {
+        let mut records = self.records.lock();
+        for number in 0..self.disks().len() {
+            if !records.is_stored[number] && self.disks()[number].is_accessible() && !self.is_dropped(number) {
+                self.store(&mut records, number)?;
+            }
         }
         Ok(())
+    }
+
+    /// Gives a disk that returns the present list of disks.
+    pub fn store_superblock(&self, number: usize) -> Result<()> {
+        let mut records = self.records.lock();
+        let superblock = Superblock { index: number as u16, state: State::Ready, ..records.current.clone() };
+        superblock.write(self.disks()[number].as_ref())?;
+        records.is_stored[number] = true;
+        Ok(())
+    }
+
+    /// Writes the current superblock on a disk. With copies, a disk that fails leaves the group.
+    fn store(&self, records: &mut Records, number: usize) -> Result<()> {
+        let superblock = Superblock { index: number as u16, state: State::Ready, ..records.current.clone() };
+        let stored = superblock.write(self.disks()[number].as_ref());
+        records.is_stored[number] = stored.is_ok();
+        match (stored, &self.mirror) {
+            (Err(error), Some(mirror)) => {
+                mirror.fail_disk(number, &std::io::Error::other(error.to_string())).map_err(|_| error)
+            }
+            (stored, _) => stored,
+        }
     }
 
     /// Lets releases that know no placement records refuse the group. Durable on return.
     pub fn note_moves(&self) -> Result<()> {
-        let mut superblocks = self.superblocks.lock();
-        let mut next = newest(superblocks.iter().flatten()).expect("a group has a disk").clone();
-        if next.generation > 0 {
+        let mut records = self.records.lock();
+        if records.current.generation > 0 {
             return Ok(());
         }
-        next.generation = 1;
-        self.write_next(&mut superblocks, &next)
+        let mut next = Superblock { generation: 1, ..records.current.clone() };
+        if self.mirror.is_some() {
+            next.sets = next.copy_sets()?;
+        }
+        self.write_next(&mut records, &next)
     }
 
-    /// Writes a superblock of the next generation on all disks of the group.
-    fn write_next(&self, superblocks: &mut [Option<Superblock>], next: &Superblock) -> Result<()> {
-        let remaining = (0..superblocks.len()).filter(|other| !next.is_dropped(*other));
+    /// Writes a superblock of the next generation on all accessible disks of the group.
+    fn write_next(&self, records: &mut Records, next: &Superblock) -> Result<()> {
+        records.check_certain()?;
+        let former = std::mem::replace(&mut records.current, next.clone());
+        let remaining =
+            (0..self.disks().len()).filter(|other| !next.is_dropped(*other) && self.disks()[*other].is_accessible());
         for (done, other) in remaining.enumerate() {
-            let superblock = Superblock { index: other as u16, state: State::Ready, ..next.clone() };
-            match superblock.write(self.disks()[other].as_ref()) {
+            match self.store(records, other) {
                 // Durable on one disk: the change has happened.
-                Err(error) if done > 0 => log::warn!("{error}; the next start repeats the write"),
-                written => written?,
+                Err(error) if done > 0 && self.mirror.is_none() => {
+                    log::warn!("{error}; the next start repeats the write")
+                }
+                Err(error) => {
+                    records.current = former;
+                    records.is_in_doubt = self.mirror.is_some();
+                    return Err(error);
+                }
+                Ok(()) => {}
             }
-            superblocks[other] = Some(superblock);
         }
         Ok(())
     }
 
-    /// Ends the membership of a disk that stores nothing any more.
-    pub fn leave(&self, number: usize) -> Result<()> {
-        let disk = &self.disks()[number];
+    /// Ends the membership of a disk that stores nothing any more. Returns false, and changes nothing, while a resync of the disk
+    /// runs.
+    pub fn leave(&self, number: usize) -> Result<bool> {
+        let engine = match &self.mirror {
+            None => Some(self.disks()[number].clone()),
+            Some(mirror) => {
+                let engine = mirror.member(number).is_online().then(|| mirror.member(number).engine());
+                if !mirror.begin_leaving(number)? {
+                    return Ok(false);
+                }
+                engine
+            }
+        };
         let own = {
-            let mut superblocks = self.superblocks.lock();
-            let mut next = newest(superblocks.iter().flatten()).expect("a group has a disk").clone();
-            next.generation += 1;
-            next.dropped |= 1 << number;
-            self.write_next(&mut superblocks, &next)?;
+            let mut records = self.records.lock();
+            let current = &records.current;
+            let (generation, dropped) = (current.generation + 1, current.dropped | 1 << number);
+            let sets = if self.mirror.is_some() { current.copy_sets()? } else { Vec::new() };
+            let next = Superblock { generation, dropped, sets, ..current.clone() };
+            if let Err(error) = self.write_next(&mut records, &next) {
+                self.mirror.iter().for_each(|mirror| mirror.cancel_leaving(number));
+                return Err(error);
+            }
+            records.is_stored[number] = false;
             self.dropped.fetch_or(1 << number, Ordering::AcqRel);
-            self.dropping.fetch_and(!(1 << number), Ordering::AcqRel);
-            superblocks[number] = None;
             Superblock { index: number as u16, state: State::Dropped, ..next }
         };
-        if let Err(error) = own.write(disk.as_ref()) {
-            log::warn!("{error}; the disk is not a member of the group any more");
+        self.set_dropping(self.dropping() & !(1 << number));
+        if let Some(disk) = engine {
+            if let Err(error) = own.write(disk.as_ref()) {
+                log::warn!("{error}; the disk is not a member of the group any more");
+            }
+            disk.unlock();
         }
-        disk.unlock();
-        Ok(())
+        Ok(true)
     }
 }

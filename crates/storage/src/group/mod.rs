@@ -8,6 +8,7 @@
 mod changes;
 mod failure_groups;
 mod growing;
+mod members;
 pub mod mirror;
 pub mod rebalance;
 mod stripe_layout;
@@ -18,12 +19,14 @@ pub use stripe_layout::{AuSize, Piece, StripeLayout};
 pub use superblock::{Redundancy, State, Superblock, Uuid};
 
 use crate::disk::Disk;
-use crate::error::{Context, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
+use changes::Records;
+use members::{Joining, Members, check_blank, check_options, lock_and_read};
 use mirror::{AbsentDisk, Mirror, Parts, Patience};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rebalance::Placement;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 /// How a group is formed and opened.
 #[derive(Debug, Clone)]
@@ -51,13 +54,13 @@ pub struct Group {
     placement: Arc<Placement>,
     /// What files are striped over.
     stripes: Growing<Arc<dyn Disk>>,
-    /// In the order of disk numbers; None for an absent disk.
-    superblocks: Mutex<Vec<Option<Superblock>>>,
+    records: Mutex<Records>,
     /// Disks that were dropped, and disks that are being dropped: bit n of disk n.
     dropped: AtomicU64,
     dropping: AtomicU64,
-    /// Blank disks among the configured ones, which are to join the group.
-    joining: Mutex<Vec<Arc<dyn Disk>>>,
+    /// The stripes over which new files are striped.
+    spread: RwLock<Arc<[u16]>>,
+    joining: Mutex<Vec<Joining>>,
     mirror: Option<Arc<Mirror>>,
     au_size: AuSize,
 }
@@ -75,18 +78,17 @@ impl Group {
         if found.iter().flatten().all(|superblock| superblock.state == State::Forming) {
             return Self::form(disks, &found, options);
         }
-        let example = example_of(&found);
-        check_options(&disks, &found, example, options)?;
-        let group = match example.redundancy {
-            Redundancy::External => Self::assemble(disks, found, options.au_size)?,
+        let members = Members::of(&disks, &found, options.force_degraded)?;
+        check_options(&disks, &found, &members.example, options)?;
+        let group = match members.example.redundancy {
+            Redundancy::External => Self::assemble(members, options.au_size)?,
             Redundancy::Normal | Redundancy::High => {
-                let members = Members::of(disks, found)?;
                 let (parts, present) = members.parts(options.preferred_read.clone(), options.patience)?;
                 let mirror = Mirror::open(parts, &present, options.force_degraded)?;
-                Self::mirrored(mirror, members.superblocks, options.au_size)
+                Self::mirrored(mirror, members, options.au_size)
             }
         };
-        // A crash in `mark_ready` leaves some disks in state forming although the group is ready.
+        // A crash in `mark_ready`, or while the disks changed, leaves some disks with an earlier superblock.
         group.mark_ready()?;
         Ok((group, false))
     }
@@ -99,16 +101,15 @@ impl Group {
             let message = "no disk belongs to a disk group that contains data; check the list of disks";
             return Err(Error::new(ErrorKind::ForeignDisk, message));
         }
-        let example = example_of(&found);
-        options.map_or(Ok(()), |options| check_options(&disks, &found, example, options))?;
-        if example.redundancy == Redundancy::External {
-            return Self::assemble(disks, found, AuSize::DEFAULT);
-        }
-        let members = Members::of(disks, found)?;
-        let (parts, present) = members.parts(None, None)?;
         let force = options.is_none_or(|options| options.force_degraded);
+        let members = Members::of(&disks, &found, force)?;
+        options.map_or(Ok(()), |options| check_options(&disks, &found, &members.example, options))?;
+        if members.example.redundancy == Redundancy::External {
+            return Self::assemble(members, AuSize::DEFAULT);
+        }
+        let (parts, present) = members.parts(None, None)?;
         let mirror = Mirror::open_read_only(parts, &present, force)?;
-        Ok(Self::mirrored(mirror, members.superblocks, AuSize::DEFAULT))
+        Ok(Self::mirrored(mirror, members, AuSize::DEFAULT))
     }
 
     /// Locks the disks and returns whether [`Group::open`] would form a new group on them. Writes nothing.
@@ -137,41 +138,54 @@ impl Group {
         for (disk, superblock) in disks.iter().zip(&superblocks) {
             superblock.write(disk.as_ref())?;
         }
-        let group_id = superblocks[0].group_id;
+        let (group_id, dropped) = (superblocks[0].group_id, 0);
         let superblocks = superblocks.into_iter().map(Some).collect();
+        let members = Members::formed(disks, superblocks);
         if redundancy == Redundancy::External {
-            return Ok((Self::of(disks.clone(), disks, superblocks, None, au_size), true));
+            return Ok((Self::assemble(members, au_size)?, true));
         }
         let (preferred_read, patience) = (options.preferred_read.clone(), options.patience);
-        let parts = Parts { group_id, engines: disks, failure_groups, sets, preferred_read, patience };
+        let engines = members.engines.iter().flatten().cloned().collect();
+        let parts = Parts { group_id, engines, failure_groups, sets, dropped, preferred_read, patience };
         let mirror = Mirror::form(parts)?;
-        Ok((Self::mirrored(mirror, superblocks, au_size), true))
+        Ok((Self::mirrored(mirror, members, au_size), true))
     }
 
-    fn mirrored(mirror: Arc<Mirror>, superblocks: Vec<Option<Superblock>>, au_size: AuSize) -> Self {
-        let (disks, sets) = (mirror.disks().to_vec(), mirror.copy_sets());
-        Self::of(disks, sets, superblocks, Some(mirror), au_size)
+    fn mirrored(mirror: Arc<Mirror>, members: Members, au_size: AuSize) -> Self {
+        let (disks, sets) = (mirror.disks().cloned().collect(), mirror.copy_sets());
+        Self::on(disks, sets, members, Some(mirror), au_size)
     }
 
-    fn of(
+    fn on(
         disks: Vec<Arc<dyn Disk>>,
         containers: Vec<Arc<dyn Disk>>,
-        superblocks: Vec<Option<Superblock>>,
+        members: Members,
         mirror: Option<Arc<Mirror>>,
         au_size: AuSize,
     ) -> Self {
-        let example = newest(superblocks.iter().flatten()).expect("a group has a disk");
-        let (id, redundancy, dropped) = (example.group_id, example.redundancy, AtomicU64::new(example.dropped));
+        let Superblock { group_id: id, redundancy, dropped, .. } = members.example;
         let placement = Placement::new(containers);
         let stripes = (0..placement.containers().len() as u16).map(|stripe| placement.stripe(stripe)).collect();
-        let (stripes, superblocks, disks) = (Growing::new(stripes), Mutex::new(superblocks), Growing::new(disks));
-        let (dropping, joining) = (AtomicU64::new(0), Mutex::default());
-        Self { id, redundancy, disks, placement, stripes, superblocks, dropped, dropping, joining, mirror, au_size }
+        let group = Self {
+            id,
+            redundancy,
+            disks: Growing::new(disks),
+            placement,
+            stripes: Growing::new(stripes),
+            joining: Mutex::new(members.joining),
+            records: Mutex::new(Records::new(members.example, &members.superblocks)),
+            dropped: AtomicU64::new(dropped),
+            dropping: AtomicU64::new(0),
+            spread: RwLock::new(Arc::new([])),
+            mirror,
+            au_size,
+        };
+        group.set_dropping(0);
+        group
     }
 
-    fn assemble(disks: Vec<Arc<dyn Disk>>, found: Vec<Option<Superblock>>, au_size: AuSize) -> Result<Self> {
-        let members = Members::of(disks, found)?;
-        check_blank(members.unknown.iter().map(AsRef::as_ref), &vec![None; members.unknown.len()])?;
+    fn assemble(members: Members, au_size: AuSize) -> Result<Self> {
+        members.check_unused(members.unknown.iter())?;
         let (example, ids) = (&members.example, &members.example.disk_ids);
         let missing = ids.iter().zip(&members.engines).enumerate();
         let missing = missing.filter(|(index, (_, engine))| engine.is_none() && !example.is_dropped(*index));
@@ -186,28 +200,10 @@ impl Group {
             );
             return Err(Error::new(ErrorKind::ForeignDisk, message));
         }
-        let engine = |engine: Option<Arc<dyn Disk>>| engine.unwrap_or_else(|| Arc::new(AbsentDisk::new("dropped")));
-        let disks: Vec<_> = members.engines.into_iter().map(engine).collect();
-        let group = Self::of(disks.clone(), disks, members.superblocks, None, au_size);
-        *group.joining.lock() = members.unknown.into_iter().chain(members.joining).collect();
-        Ok(group)
-    }
-
-    /// Records on every disk that the group contains data and must never be formed again, and which disks it has.
-    pub fn mark_ready(&self) -> Result<()> {
-        let mut superblocks = self.superblocks.lock();
-        let newest = newest(superblocks.iter().flatten()).expect("a group has a disk").clone();
-        for (number, (disk, superblock)) in self.disks().iter().zip(&mut *superblocks).enumerate() {
-            if let Some(superblock) = superblock
-                && (superblock.state != State::Ready || superblock.generation != newest.generation)
-                && disk.is_accessible()
-                && !newest.is_dropped(number)
-            {
-                *superblock = Superblock { index: superblock.index, state: State::Ready, ..newest.clone() };
-                superblock.write(disk.as_ref())?;
-            }
-        }
-        Ok(())
+        let engine =
+            |engine: &Option<Arc<dyn Disk>>| engine.clone().unwrap_or_else(|| Arc::new(AbsentDisk::new("dropped")));
+        let disks: Vec<Arc<dyn Disk>> = members.engines.iter().map(engine).collect();
+        Ok(Self::on(disks.clone(), disks, members, None, au_size))
     }
 
     pub fn id(&self) -> Uuid {
@@ -257,179 +253,8 @@ impl Group {
 
     /// Returns the layout of a new file. The inode number selects the disk of its first allocation unit.
     pub fn new_layout(&self, ino: u64) -> StripeLayout {
-        let avoided = self.dropped.load(Ordering::Acquire) | self.dropping.load(Ordering::Acquire);
-        let disks = (0..self.stripes().len() as u16).filter(|stripe| avoided >> stripe & 1 == 0).collect::<Vec<_>>();
+        let disks = self.spread().to_vec();
         let start = (ino % disks.len() as u64) as u16;
         StripeLayout { au_size: self.au_size, start, disks }
     }
-}
-
-/// The disks of a group by number.
-struct Members {
-    example: Superblock,
-    engines: Vec<Option<Arc<dyn Disk>>>,
-    superblocks: Vec<Option<Superblock>>,
-    /// Disks without a superblock.
-    unknown: Vec<Arc<dyn Disk>>,
-    /// Disks that were to join the group, which has not recorded them.
-    joining: Vec<Arc<dyn Disk>>,
-}
-
-impl Members {
-    fn of(disks: Vec<Arc<dyn Disk>>, found: Vec<Option<Superblock>>) -> Result<Self> {
-        let example = example_of(&found).clone();
-        let count = example.disk_ids.len();
-        let mut members = Self {
-            engines: (0..count).map(|_| None).collect(),
-            superblocks: (0..count).map(|_| None).collect(),
-            unknown: Vec::new(),
-            joining: Vec::new(),
-            example,
-        };
-        for (disk, superblock) in disks.into_iter().zip(found) {
-            let path = disk.path().display().to_string();
-            let foreign = |message: String| Err(Error::new(ErrorKind::ForeignDisk, message));
-            let Some(superblock) = superblock else {
-                members.unknown.push(disk);
-                continue;
-            };
-            if superblock.group_id != members.example.group_id {
-                let (ours, its) = (members.example.group_id, superblock.group_id);
-                return foreign(format!("{path} belongs to disk group {its}, not to {ours}; check the list of disks"));
-            }
-            let index = superblock.index as usize;
-            if superblock.state == State::Dropped || members.example.is_dropped(index) {
-                log::warn!("{path} was dropped from the disk group and is not used; remove it from the configuration");
-                continue;
-            }
-            if superblock.state == State::Forming
-                && members.example.disk_ids.get(index) != superblock.disk_ids.get(index)
-            {
-                members.joining.push(disk);
-                continue;
-            }
-            if members.example.disk_ids.get(index) != superblock.disk_ids.get(index) {
-                return foreign(format!(
-                    "{path} has another identity than disk {index} of disk group {}; check the list of disks",
-                    superblock.group_id
-                ));
-            }
-            if members.engines[index].is_some() {
-                return foreign(format!(
-                    "{path} has the identity of another configured disk (disk {index}); list each disk once"
-                ));
-            }
-            members.engines[index] = Some(disk);
-            members.superblocks[index] = Some(superblock);
-        }
-        Ok(members)
-    }
-
-    fn not_a_member(&self, disk: &dyn Disk) -> Error {
-        let message = format!(
-            "{} is not a disk of group {}: it has no superblock; remove it from the configuration, then add it with cellar \
-             group add",
-            disk.path().display(),
-            self.example.group_id
-        );
-        Error::new(ErrorKind::ForeignDisk, message)
-    }
-
-    /// Returns the parts of a group with copies, and which disks are present. A configured directory that is empty or
-    /// absent stands for a missing disk.
-    fn parts(&self, preferred_read: Option<String>, patience: Option<Patience>) -> Result<(Parts, Vec<bool>)> {
-        let Superblock { group_id, failure_groups, redundancy, .. } = &self.example;
-        let present: Vec<bool> = self.engines.iter().map(Option::is_some).collect();
-        let mut unknown = self.unknown.iter();
-        let mut engine = |engine: &Option<Arc<dyn Disk>>| -> Arc<dyn Disk> {
-            let mut path = || unknown.next().map_or_else(|| "an unknown path".into(), |disk| disk.path().to_owned());
-            engine.clone().unwrap_or_else(|| Arc::new(AbsentDisk::new(path())))
-        };
-        let engines = self.engines.iter().map(&mut engine).collect();
-        if let Some(surplus) = unknown.next() {
-            return Err(self.not_a_member(surplus.as_ref()));
-        }
-        let (failure_groups, sets) =
-            (failure_groups.clone(), failure_groups::copy_sets(failure_groups, redundancy.copies())?);
-        Ok((Parts { group_id: *group_id, engines, failure_groups, sets, preferred_read, patience }, present))
-    }
-}
-
-/// Returns the superblock that describes the group: the newest of a disk that is ready, if there is one.
-fn example_of(found: &[Option<Superblock>]) -> &Superblock {
-    let ready = newest(found.iter().flatten().filter(|superblock| superblock.state == State::Ready));
-    ready.or(found.iter().flatten().next()).expect("one disk has a superblock")
-}
-
-fn newest<'a>(superblocks: impl Iterator<Item = &'a Superblock>) -> Option<&'a Superblock> {
-    // The first one of equal generations.
-    superblocks.min_by_key(|superblock| std::cmp::Reverse(superblock.generation))
-}
-
-/// Checks that the configuration agrees with what the group was formed with.
-fn check_options(
-    disks: &[Arc<dyn Disk>],
-    found: &[Option<Superblock>],
-    example: &Superblock,
-    options: &GroupOptions,
-) -> Result<()> {
-    let refused = |message: String| Err(Error::new(ErrorKind::Invalid, message));
-    if example.redundancy != options.redundancy {
-        return refused(format!(
-            "disk group {} has redundancy \"{}\", but \"{}\" is configured; the redundancy of a group cannot be changed, \
-             so write redundancy = \"{}\"",
-            example.group_id, example.redundancy, options.redundancy, example.redundancy
-        ));
-    }
-    let configured = options.failure_groups.iter().map(Option::as_ref).chain(std::iter::repeat(None));
-    for ((disk, superblock), configured) in disks.iter().zip(found).zip(configured) {
-        let stored = superblock.as_ref().and_then(|found| found.failure_groups.get(usize::from(found.index)));
-        if let (Some(stored), Some(configured)) = (stored, configured)
-            && stored != configured
-        {
-            return refused(format!(
-                "cell disk {} is in failure group \"{stored}\", but \"{configured}\" is configured; the failure group of a \
-                 disk cannot be changed",
-                disk.path().display()
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// Checks that every disk without a superblock is blank.
-fn check_blank<'a>(disks: impl Iterator<Item = &'a dyn Disk>, found: &[Option<Superblock>]) -> Result<()> {
-    for (disk, superblock) in disks.zip(found) {
-        let path = disk.path().display();
-        if superblock.is_none() && !disk.is_blank().context(|| format!("could not read cell disk {path}"))? {
-            let message = format!("{path} is neither empty nor a cell disk; name an empty directory or a blank device");
-            return Err(Error::new(ErrorKind::ForeignDisk, message));
-        }
-    }
-    Ok(())
-}
-
-/// Locks each disk and reads its superblock. A disk that cannot be read counts as one without a superblock if another
-/// disk belongs to a group with copies.
-fn lock_and_read<'a>(disks: impl Iterator<Item = &'a dyn Disk>) -> Result<Vec<Option<Superblock>>> {
-    let read = |disk: &dyn Disk| {
-        let path = disk.path().display();
-        if !disk.lock().context(|| format!("could not lock cell disk {path}"))? {
-            let message = format!("cell disk {path} is in use by another cell daemon; stop that daemon first");
-            return Err(Error::new(ErrorKind::Locked, message));
-        }
-        Superblock::read(disk)
-    };
-    let results: Vec<Result<Option<Superblock>>> = disks.map(read).collect();
-    let has_copies = results
-        .iter()
-        .any(|result| matches!(result, Ok(Some(superblock)) if superblock.redundancy != Redundancy::External));
-    let tolerate = |result: Result<Option<Superblock>>| match result {
-        Err(error) if has_copies && error.kind() != ErrorKind::Locked => {
-            log::error!("{error}; the disk counts as missing");
-            Ok(None)
-        }
-        result => result,
-    };
-    results.into_iter().map(tolerate).collect()
 }

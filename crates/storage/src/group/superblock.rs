@@ -4,6 +4,7 @@
 use super::stripe_layout::AuSize;
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
+use crate::group::failure_groups;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::fmt;
 use std::io::Read;
@@ -15,8 +16,10 @@ const MAGIC: &[u8; 8] = b"CELLARDK";
 const VERSION_EXTERNAL: u32 = 1;
 /// The version of a group with copies, which has failure groups.
 const VERSION_MIRRORED: u32 = 2;
-/// The version of a group whose disks have changed since it was formed.
+/// The version of a group with external redundancy whose disks have changed since it was formed.
 const VERSION_CHANGED: u32 = 3;
+/// The version of a group with copies whose disks have changed since it was formed.
+const VERSION_SETS: u32 = 4;
 const BYTES: usize = 4096;
 const CHECKSUM_AT: usize = BYTES - 4;
 const DISK_IDS_AT: usize = 40;
@@ -24,6 +27,10 @@ const FAILURE_GROUPS_AT: usize = DISK_IDS_AT + 16 * DISKS_MAX;
 /// Maximum bytes of a failure group's name, which fills its field with zeros.
 pub const FAILURE_GROUP_BYTES: usize = 32;
 const CHANGES_AT: usize = FAILURE_GROUPS_AT + FAILURE_GROUP_BYTES * DISKS_MAX;
+const SETS_AT: usize = CHANGES_AT + 16;
+const SET_BYTES: usize = 3;
+/// Maximum number of copy sets. The numbers of files on containers limit it, too.
+pub const SETS_MAX: usize = 254;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Uuid([u8; 16]);
@@ -123,6 +130,9 @@ pub struct Superblock {
     pub generation: u64,
     /// Bit n is set if disk n was dropped. Its number is not used again.
     pub dropped: u64,
+    /// The disks of each copy set, in the order of their numbers, if the disks of a group with copies have changed. Otherwise
+    /// empty: then a formula determines them.
+    pub sets: Vec<Vec<u16>>,
 }
 
 impl Superblock {
@@ -138,9 +148,9 @@ impl Superblock {
         let disk_ids = (0..count).map(|_| Uuid::random()).collect::<Result<Vec<_>>>()?;
         let failure_groups = failure_groups.to_vec();
         let state = State::Forming;
-        let (generation, dropped) = (0, 0);
+        let (generation, dropped, sets, index) = (0, 0, Vec::new(), 0);
         let example =
-            Self { group_id, disk_ids, index: 0, state, redundancy, failure_groups, au_size, generation, dropped };
+            Self { group_id, disk_ids, index, state, redundancy, failure_groups, au_size, generation, dropped, sets };
         let superblock = |index| Self { index, ..example.clone() };
         Ok((0..count as u16).map(superblock).collect())
     }
@@ -150,12 +160,54 @@ impl Superblock {
         let mut disk_ids = self.disk_ids.clone();
         disk_ids.push(Uuid::random()?);
         let failure_groups = self.failure_groups.iter().cloned().chain(failure_group).collect();
-        let (index, generation) = (self.disk_ids.len() as u16, self.generation + 1);
-        Ok(Self { disk_ids, index, failure_groups, generation, state: State::Forming, ..self.clone() })
+        let (index, generation, state) = (self.disk_ids.len() as u16, self.generation + 1, State::Forming);
+        let sets = if self.redundancy == Redundancy::External { Vec::new() } else { self.copy_sets()? };
+        Ok(Self { disk_ids, index, failure_groups, generation, state, sets, ..self.clone() })
     }
 
     pub fn is_dropped(&self, disk: usize) -> bool {
         self.dropped >> disk & 1 == 1
+    }
+
+    /// Returns whether two superblocks describe the same disks and copy sets.
+    pub fn describes_same(&self, other: &Self) -> bool {
+        let Self { group_id, disk_ids, failure_groups, generation, dropped, sets, .. } = self;
+        (group_id, generation, dropped) == (&other.group_id, &other.generation, &other.dropped)
+            && (disk_ids, failure_groups, sets) == (&other.disk_ids, &other.failure_groups, &other.sets)
+    }
+
+    /// Returns the disks of each copy set of a group with copies.
+    pub fn copy_sets(&self) -> Result<Vec<Vec<u16>>> {
+        match self.sets.is_empty() {
+            true => failure_groups::copy_sets(&self.failure_groups, self.redundancy.copies()),
+            false => Ok(self.sets.clone()),
+        }
+    }
+
+    /// Returns the copy sets over which new files are striped if the disks in `avoided` are not used: bit n of disk n.
+    pub fn wanted_sets(&self, avoided: u64) -> Result<Vec<Vec<u16>>> {
+        let used: Vec<u16> = (0..self.disk_ids.len() as u16).filter(|disk| avoided >> disk & 1 == 0).collect();
+        let names: Vec<String> = used.iter().map(|disk| self.failure_groups[usize::from(*disk)].clone()).collect();
+        let sets = failure_groups::copy_sets(&names, self.redundancy.copies())?.into_iter();
+        Ok(sets.map(|set| set.into_iter().map(|at| used[usize::from(at)]).collect()).collect())
+    }
+
+    /// Returns the superblock of the next generation with copy sets for all disks except those in `avoided`; None if the group
+    /// has them already.
+    pub(super) fn with_sets(&self, avoided: u64) -> Result<Option<Self>> {
+        let (mut sets, before) = (self.copy_sets()?, self.copy_sets()?.len());
+        for wanted in self.wanted_sets(avoided)? {
+            if !sets.contains(&wanted) {
+                sets.push(wanted);
+            }
+        }
+        if sets.len() > SETS_MAX {
+            let message =
+                format!("the disks of the group have changed too often: it would have {} copy sets", sets.len());
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        let is_new = sets.len() > before;
+        Ok(is_new.then(|| Self { sets, generation: self.generation + 1, ..self.clone() }))
     }
 
     /// Reads a disk's superblock; None if the disk has none.
@@ -180,8 +232,9 @@ impl Superblock {
         bytes.put_bytes(MAGIC);
         let has_changed = self.generation > 0;
         bytes.put_u32(match self.redundancy {
-            _ if has_changed => VERSION_CHANGED,
+            Redundancy::External if has_changed => VERSION_CHANGED,
             Redundancy::External => VERSION_EXTERNAL,
+            Redundancy::Normal | Redundancy::High if has_changed => VERSION_SETS,
             Redundancy::Normal | Redundancy::High => VERSION_MIRRORED,
         });
         bytes.put_u8(self.state as u8);
@@ -203,6 +256,11 @@ impl Superblock {
             bytes.resize(CHANGES_AT, 0);
             bytes.put_u64(self.generation);
             bytes.put_u64(self.dropped);
+            bytes.put_u16(self.sets.len() as u16);
+            for set in &self.sets {
+                // 0 stands for no disk.
+                (0..SET_BYTES).for_each(|copy| bytes.put_u8(set.get(copy).map_or(0, |disk| *disk as u8 + 1)));
+            }
         }
         bytes.resize(CHECKSUM_AT, 0);
         let checksum = crc32c::crc32c(&bytes);
@@ -225,8 +283,8 @@ impl Superblock {
             return Err(Corrupt::new("superblock checksum", CHECKSUM_AT, found));
         }
         let version = reader.u32("superblock version")?;
-        if !(VERSION_EXTERNAL..=VERSION_CHANGED).contains(&version) {
-            let found = format!("version {version}; this release reads versions up to {VERSION_CHANGED}");
+        if !(VERSION_EXTERNAL..=VERSION_SETS).contains(&version) {
+            let found = format!("version {version}; this release reads versions up to {VERSION_SETS}");
             return Err(Corrupt::new("superblock version", 8, found));
         }
         let state = match reader.u8("disk state")? {
@@ -237,8 +295,8 @@ impl Superblock {
         };
         let redundancy = match (version, reader.u8("redundancy")?) {
             (VERSION_EXTERNAL | VERSION_CHANGED, 1) => Redundancy::External,
-            (VERSION_MIRRORED | VERSION_CHANGED, 2) => Redundancy::Normal,
-            (VERSION_MIRRORED | VERSION_CHANGED, 3) => Redundancy::High,
+            (VERSION_MIRRORED | VERSION_CHANGED | VERSION_SETS, 2) => Redundancy::Normal,
+            (VERSION_MIRRORED | VERSION_CHANGED | VERSION_SETS, 3) => Redundancy::High,
             (_, other) => return Err(Corrupt::new("redundancy", 13, format!("{other} in version {version}"))),
         };
         let shift = reader.u8("allocation unit size")?;
@@ -266,17 +324,39 @@ impl Superblock {
             }
         }
         let (generation, dropped) = match version {
-            VERSION_CHANGED => {
+            VERSION_CHANGED | VERSION_SETS => {
                 let mut reader = Reader::new(&bytes[CHANGES_AT..]);
                 (reader.u64("generation")?, reader.u64("dropped disks")?)
             }
             _ => (0, 0),
         };
-        Ok(Self { group_id, disk_ids, index, state, redundancy, failure_groups, au_size, generation, dropped })
+        let sets = if version == VERSION_SETS { decode_sets(bytes, redundancy, count)? } else { Vec::new() };
+        Ok(Self { group_id, disk_ids, index, state, redundancy, failure_groups, au_size, generation, dropped, sets })
     }
 }
 
-const _: () = assert!(CHANGES_AT + 16 <= CHECKSUM_AT && DISKS_MAX <= 64);
+fn decode_sets(bytes: &[u8], redundancy: Redundancy, disks: u16) -> Result<Vec<Vec<u16>>, Corrupt> {
+    let mut reader = Reader::new(&bytes[SETS_AT..CHECKSUM_AT]);
+    let count = usize::from(reader.u16("number of copy sets")?);
+    if count > SETS_MAX {
+        return Err(Corrupt::new("number of copy sets", SETS_AT, count.to_string()));
+    }
+    let mut sets = Vec::with_capacity(count);
+    for number in 0..count {
+        let entries = reader.take(SET_BYTES, "copy set")?.iter().filter(|entry| **entry > 0);
+        let set: Vec<u16> = entries.map(|entry| u16::from(*entry) - 1).collect();
+        let is_repeated = |at: usize| set[..at].contains(&set[at]);
+        let is_valid = set.len() == redundancy.copies() && !(0..set.len()).any(is_repeated);
+        if !is_valid || set.iter().any(|disk| *disk >= disks) {
+            let at = SETS_AT + 2 + number * SET_BYTES;
+            return Err(Corrupt::new("copy set", at, format!("disks {set:?} of {disks}")));
+        }
+        sets.push(set);
+    }
+    Ok(sets)
+}
+
+const _: () = assert!(SETS_AT + 2 + SET_BYTES * SETS_MAX <= CHECKSUM_AT && DISKS_MAX <= 64);
 
 #[cfg(test)]
 mod tests {
@@ -292,6 +372,25 @@ mod tests {
         let joined = Superblock { dropped: 2, ..superblock.for_new_disk(None).unwrap() };
         assert_eq!((joined.index, joined.disk_ids.len(), joined.generation), (3, 4, 1));
         assert_eq!(Superblock::decode(&joined.encode()).unwrap(), joined);
+        let copies = Superblock::for_new_group(64, AuSize::DEFAULT, Redundancy::High, &names).unwrap().remove(7);
+        let sets = (0..SETS_MAX as u16).map(|set| vec![set % 64, (set + 1) % 64, (set + 63) % 64]).collect();
+        let copies = Superblock { generation: 3, sets, ..copies };
+        assert_eq!(Superblock::decode(&copies.encode()).unwrap(), copies);
+    }
+
+    #[test]
+    fn a_disk_that_joins_or_leaves_needs_few_new_copy_sets() {
+        let names = ["a", "b"].map(String::from);
+        let two = Superblock::for_new_group(2, AuSize::DEFAULT, Redundancy::Normal, &names).unwrap().remove(0);
+        assert_eq!(two.with_sets(0).unwrap(), None);
+        let three = two.for_new_disk(Some("c".into())).unwrap();
+        let three = three.with_sets(0).unwrap().unwrap();
+        assert_eq!(three.sets, [[0, 1], [1, 0], [1, 2], [2, 0]]);
+        assert_eq!(three.wanted_sets(0).unwrap(), [[0, 1], [1, 2], [2, 0]]);
+        let without = three.with_sets(1).unwrap().unwrap();
+        assert_eq!(without.sets[4..], [[2, 1]]);
+        assert_eq!(without.wanted_sets(1).unwrap(), [[1, 2], [2, 1]]);
+        assert!(three.with_sets(3).unwrap_err().to_string().contains("2 copies need 2 failure groups"));
     }
 
     #[test]

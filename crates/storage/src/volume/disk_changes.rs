@@ -1,105 +1,227 @@
 //! Disks that join the group and disks that leave.
 //!
 //! A disk that leaves is emptied by a rebalance first. New files are not striped over it; files that are striped over it
-//! keep the stripe, which moves to other disks.
+//! keep the stripe, which moves to other disks. With copies, the copy sets of the disk are emptied: the rebalance reads from
+//! any of their disks, so a disk that is lost leaves in the same way, and its copies are rebuilt from the others.
 
 use super::Volume;
 use super::rebalance::{DROPPING, WANTED, home_of};
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
+use crate::group::mirror::DiskMode;
 use crate::group::rebalance::Move;
 use std::path::Path;
 use std::sync::Arc;
 
+/// Bytes that a new disk must have available beyond the reserve and an allocation unit.
+const SPACE_MIN: u64 = 32 << 20;
+
 impl Volume {
-    /// Adds a blank disk to the group and begins a rebalance. New files are striped over the disk on return.
-    pub fn add_disk(&self, engine: Arc<dyn Disk>) -> Result<()> {
+    /// Adds a blank disk to the group and begins a rebalance. New files are striped over the disk on return. `failure_group` is
+    /// for groups with copies; without one, the disk forms its own.
+    pub fn add_disk(&self, engine: Arc<dyn Disk>, failure_group: Option<String>) -> Result<()> {
         let _changes = self.rebalance.disk_changes.lock();
-        let path = engine.path().to_owned();
-        if self.group.mirror().is_some() {
-            let message = "disks cannot be added to a group with redundancy normal or high yet";
-            return Err(Error::new(ErrorKind::NotSupported, message));
-        }
-        let known = self.disks().iter().enumerate();
-        if known.into_iter().any(|(number, disk)| disk.path() == path && !self.group.is_dropped(number)) {
-            let message = format!("cell disk {} is in the disk group already", path.display());
-            return Err(Error::new(ErrorKind::Exists, message));
-        }
-        self.group.check_new(engine.as_ref())?;
-        let superblock = self.group.prepare(engine.as_ref())?;
-        let number = self.disks().len();
-        self.stores.lock().add(number, &engine, self.group.stripes().len())?;
-        let joined = self.commit_group_values([(WANTED.to_owned(), Some(1))]).and_then(|()| {
-            self.free_space.add(&engine);
-            self.group.join(engine, superblock)
-        });
-        if let Err(error) = joined {
-            self.stores.lock().remove(number);
-            return Err(error);
-        }
-        log::info!("cell disk {} joined the disk group; its rebalance begins", path.display());
+        self.check_not_known(engine.path(), None)?;
+        self.join_disk(engine, failure_group, self.group.avoided())?;
         self.rebalance.want();
         Ok(())
     }
 
-    /// Adds the blank disks that were configured beside the group's.
-    pub(super) fn join_configured_disks(&self) -> Result<()> {
-        self.group.take_joining().into_iter().try_for_each(|disk| self.add_disk(disk))
+    /// Adds a blank disk in place of another one, which is dropped, by force if it is offline. Both change in one rebalance. The
+    /// new disk may have the path of an offline one, and belongs to the same failure group.
+    pub fn replace_disk(&self, path: &Path, engine: Arc<dyn Disk>) -> Result<()> {
+        let _changes = self.rebalance.disk_changes.lock();
+        let number = self.disk_number(path)?;
+        let is_offline = self.is_offline(number);
+        self.check_not_known(engine.path(), Some(number).filter(|_| is_offline))?;
+        if self.group.is_dropping(number) {
+            let message = format!("cell disk {} is being dropped already; add the new disk", path.display());
+            return Err(Error::new(ErrorKind::Exists, message));
+        }
+        let (new, failure_group) =
+            (engine.path().to_owned(), self.group.mirror().map(|mirror| mirror.failure_group(number)));
+        self.join_disk(engine, failure_group.map(str::to_owned), self.group.avoided() | 1 << number)?;
+        self.begin_drop(number, is_offline).context(|| format!("cell disk {} joined the disk group", new.display()))?;
+        self.rebalance.want();
+        Ok(())
     }
 
-    /// Begins to drop a disk: a rebalance moves everything to the other disks, then the disk leaves the group.
-    pub fn drop_disk(&self, path: &Path) -> Result<()> {
-        let _changes = self.rebalance.disk_changes.lock();
-        let refused = |kind, message: String| Err(Error::new(kind, message));
-        if self.group.mirror().is_some() {
-            let message = "disks cannot be dropped from a group with redundancy normal or high yet";
-            return refused(ErrorKind::NotSupported, message.into());
+    fn is_offline(&self, number: usize) -> bool {
+        self.group.mirror().is_some_and(|mirror| mirror.member(number).mode() == DiskMode::Offline)
+    }
+
+    /// Refuses a disk whose path is that of another one than `replaced`.
+    fn check_not_known(&self, path: &Path, replaced: Option<usize>) -> Result<()> {
+        let mut known = self.disks().iter().enumerate().filter(|(number, _)| !self.group.is_dropped(*number));
+        if known.any(|(number, disk)| disk.path() == path && replaced != Some(number)) {
+            let message = format!("cell disk {} is in the disk group already", path.display());
+            return Err(Error::new(ErrorKind::Exists, message));
         }
-        let number = self.disk_number(path)?;
-        if self.group.is_dropping(number) {
-            return refused(ErrorKind::Exists, format!("cell disk {} is being dropped already", path.display()));
+        Ok(())
+    }
+
+    /// Makes a blank disk a member of the group. New files avoid the disks in `avoided`: bit n of disk n.
+    fn join_disk(&self, engine: Arc<dyn Disk>, failure_group: Option<String>, avoided: u64) -> Result<()> {
+        let (path, number) = (engine.path().to_owned(), self.disks().len());
+        self.group.check_new(engine.as_ref())?;
+        self.check_space_of(engine.as_ref())?;
+        let add_space = |disk: &Arc<dyn Disk>| self.free_space.add(disk);
+        let Some(mirror) = self.group.mirror() else {
+            if failure_group.is_some() {
+                let message = "only groups with copies have failure groups; add the disk without one";
+                return Err(Error::new(ErrorKind::Invalid, message));
+            }
+            let superblock = self.group.prepare(engine.as_ref(), None, avoided)?;
+            self.stores.lock().add(number, &engine, self.group.stripes().len())?;
+            let wanted = self.commit_group_values([(WANTED.to_owned(), Some(1))]);
+            if let Err(error) = wanted.and_then(|()| self.group.join(&engine, superblock, add_space)) {
+                self.stores.lock().remove(number);
+                return Err(error);
+            }
+            log::info!("cell disk {} joined the disk group; its rebalance begins", path.display());
+            return Ok(());
+        };
+        let failure_group = mirror.new_failure_group(failure_group, number)?;
+        let superblock = self.group.prepare(engine.as_ref(), Some(failure_group), avoided)?;
+        self.commit_group_values([(WANTED.to_owned(), Some(1))])?;
+        self.group.join(&engine, superblock, add_space)?;
+        let online = self.online_disk(engine);
+        self.group.use_new_sets();
+        online.context(|| {
+            format!(
+                "cell disk {} joined the disk group, but could not be brought online; repeat with cellar group online, or drop \
+                 the disk",
+                path.display()
+            )
+        })?;
+        log::info!("cell disk {} joined the disk group; its rebalance begins", path.display());
+        Ok(())
+    }
+
+    /// Refuses a disk that would limit the growth of files at once: they are striped over all disks.
+    fn check_space_of(&self, disk: &dyn Disk) -> Result<()> {
+        let path = disk.path().display();
+        let space = disk.space().context(|| format!("could not determine the free space of cell disk {path}"))?;
+        let needed = self.options.reserve_bytes + self.options.au_size.bytes() + SPACE_MIN.min(space.total / 8);
+        if space.available < needed {
+            let message = format!(
+                "cell disk {path} has {} MiB available, and a disk of this group needs at least {} MiB: its reserve and an \
+                 allocation unit",
+                space.available >> 20,
+                needed.div_ceil(1 << 20)
+            );
+            return Err(Error::new(ErrorKind::NoSpace, message));
+        }
+        Ok(())
+    }
+
+    /// Continues to add disks whose joining was interrupted.
+    pub(super) fn join_configured_disks(&self) -> Result<()> {
+        for (disk, failure_group) in self.group.take_joining() {
+            let path = disk.path().display().to_string();
+            if let Err(error) = self.add_disk(disk, failure_group) {
+                log::error!("cell disk {path}, whose joining was interrupted, is not used: {error}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to drop a disk: a rebalance moves everything to the other disks, then the disk leaves the group. With `force`, in a
+    /// group with copies, the disk is not used any more: what it stores is rebuilt from other copies.
+    pub fn drop_disk(&self, path: &Path, force: bool) -> Result<()> {
+        let _changes = self.rebalance.disk_changes.lock();
+        self.begin_drop(self.disk_number(path)?, force)?;
+        self.rebalance.want();
+        Ok(())
+    }
+
+    /// Begins to drop a disk by force whose repair time is over.
+    pub(super) fn drop_offline_disk(&self, number: usize) -> Result<()> {
+        let _changes = self.rebalance.disk_changes.lock();
+        if self.is_offline(number) && !self.group.is_dropping(number) {
+            self.begin_drop(number, true)?;
+            self.rebalance.want();
+        }
+        Ok(())
+    }
+
+    fn begin_drop(&self, number: usize, force: bool) -> Result<()> {
+        let path = self.disks()[number].path().display();
+        let refused = |kind, message: String| Err(Error::new(kind, message));
+        let is_offline = self.is_offline(number);
+        if self.group.is_dropping(number) && (!force || is_offline) {
+            return refused(ErrorKind::Exists, format!("cell disk {path} is being dropped already"));
         }
         let dropping = self.group.dropping() | 1 << number;
-        let stays = |disk: &usize| !self.group.is_dropped(*disk) && dropping >> disk & 1 == 0;
-        let others: Vec<usize> = (0..self.disks().len()).filter(stays).collect();
+        let avoided = self.group.avoided() | dropping;
+        let others: Vec<usize> = (0..self.disks().len()).filter(|disk| avoided >> disk & 1 == 0).collect();
         if others.is_empty() {
-            let message = format!(
-                "cell disk {} is the last disk of the group; add another disk before dropping this one",
-                path.display()
-            );
+            let message =
+                format!("cell disk {path} is the last disk of the group; add another disk before dropping this one");
             return refused(ErrorKind::Invalid, message);
         }
-        self.group.check_present(number)?;
+        match self.group.mirror() {
+            None if force => {
+                let message = format!(
+                    "cell disk {path} cannot be dropped by force: without copies no other disk has its data; drop the disk \
+                     without force, or, if it is lost, form a new group and restore a backup"
+                );
+                return refused(ErrorKind::Invalid, message);
+            }
+            None => self.group.check_present(number)?,
+            Some(_) if is_offline && !force => {
+                let message = format!(
+                    "cell disk {path} is offline; bring the disk online first, or drop it by force: then its copies are rebuilt \
+                     from the other disks"
+                );
+                return refused(ErrorKind::Invalid, message);
+            }
+            Some(mirror) if force => mirror.check_copies_without(number)?,
+            Some(_) => {}
+        }
         let used = self.bytes_on_disks(dropping)?;
         let spaces = self.free_space.by_disk();
         let available: u64 = others.iter().map(|disk| spaces[*disk].available).sum();
         if used > available {
             let message = format!(
-                "cell disk {} cannot be dropped: {} MiB must move, but the other disks have {} MiB available; add a disk or \
+                "cell disk {path} cannot be dropped: {} MiB must move, but the other disks have {} MiB available; add a disk or \
                  free space first",
-                path.display(),
                 used >> 20,
                 available >> 20
             );
             return refused(ErrorKind::NoSpace, message);
         }
+        if let Some(mirror) = self.group.mirror() {
+            self.group.add_sets(avoided).context(|| {
+                format!(
+                    "cell disk {path} cannot be dropped; add a disk in another failure group first, or replace the disk"
+                )
+            })?;
+            self.group.use_new_sets();
+            if force && !is_offline {
+                mirror.offline(number)?;
+            }
+        }
         self.commit_group_values([(DROPPING.to_owned(), Some(dropping)), (WANTED.to_owned(), Some(1))])?;
         self.group.set_dropping(dropping);
-        log::info!("cell disk {} is being dropped", path.display());
-        self.rebalance.want();
+        log::info!("cell disk {path} is being dropped{}", if force { " by force" } else { "" });
         Ok(())
     }
 
-    /// Returns the bytes of files on disks: bit n of disk n.
+    /// Returns the bytes that must move if disks are dropped: bit n of disk n.
     fn bytes_on_disks(&self, disks: u64) -> Result<u64> {
         let mut sum = 0;
-        for disk in self.disks().iter().enumerate().filter(|(number, _)| disks >> number & 1 == 1).map(|(_, disk)| disk)
-        {
-            let measured: std::io::Result<u64> = disk
-                .backing_files()
-                .and_then(|files| files.into_iter().map(|(number, stream)| Ok(disk.measure(number, stream)?.1)).sum());
-            sum +=
-                measured.context(|| format!("could not measure the files on cell disk {}", disk.path().display()))?;
+        for number in self.used_containers() {
+            let copies = self.disks_of(number).into_iter().filter(|disk| disks >> disk & 1 == 1).count() as u64;
+            if copies == 0 {
+                continue;
+            }
+            let container = self.group.placement().container(number);
+            let measured: std::io::Result<u64> = container.backing_files().and_then(|files| {
+                files.into_iter().map(|(number, stream)| Ok(container.measure(number, stream)?.1)).sum()
+            });
+            let failed = || format!("could not measure the files on cell disk {}", container.path().display());
+            sum += copies * measured.context(failed)?;
         }
         Ok(sum)
     }
@@ -113,6 +235,10 @@ impl Volume {
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let dropping = self.group.dropping() & !(1 << number);
+        if self.group.mirror().is_some() {
+            self.group.add_sets(self.group.avoided() & !(1 << number))?;
+            self.group.use_new_sets();
+        }
         self.commit_group_values([(DROPPING.to_owned(), Some(dropping)), (WANTED.to_owned(), Some(1))])?;
         self.group.set_dropping(dropping);
         self.rebalance.want();
@@ -135,55 +261,79 @@ impl Volume {
 
     /// Moves the rest of a disk: parts of files that occupy no space, and redo logs.
     fn empty_disk(&self, number: usize) -> Result<()> {
-        let (placement, container) = (self.group.placement(), number as u16);
-        let path = self.disks()[number].path().display();
-        let keys = placement.files_on(container).context(|| format!("could not list cell disk {path}"))?;
-        let others = self.remaining_containers();
+        let (placement, others) = (self.group.placement(), self.group.spread());
         let target = |ino: u64| others[(ino % others.len() as u64) as usize];
-        let moves: Vec<Move> = keys
-            .into_iter()
-            .flat_map(|key| {
+        let mut moves: Vec<Move> = Vec::new();
+        for container in self.containers_with(number) {
+            let path = placement.container(container).path().display();
+            let keys = placement.files_on(container).context(|| format!("could not list cell disk {path}"))?;
+            moves.extend(keys.into_iter().flat_map(|key| {
                 let runs = placement.runs(key).on(container).into_iter();
                 runs.map(move |regions| Move { key, regions, target: target(key.ino) })
-            })
-            .collect();
+            }));
+        }
         self.run(&moves)
     }
 
-    fn remaining_containers(&self) -> Vec<u16> {
-        let stays = |container: &u16| {
-            self.disks_of(*container).iter().all(|disk| !self.group.is_dropped(*disk) && !self.group.is_dropping(*disk))
-        };
-        (0..self.group.placement().containers().len() as u16).filter(stays).collect()
+    /// Returns the containers that a disk has a part of.
+    fn containers_with(&self, number: usize) -> Vec<u16> {
+        let mut used = self.used_containers();
+        used.retain(|container| self.disks_of(*container).contains(&number));
+        used
+    }
+
+    /// Checks that the disks of containers can be read, and returns whether no file is there.
+    fn are_empty(&self, containers: &[u16]) -> Result<bool> {
+        let placement = self.group.placement();
+        let mut is_empty = true;
+        for container in containers {
+            let path = placement.container(*container).path().display();
+            let left = placement.files_on(*container).context(|| format!("could not list cell disk {path}"))?;
+            is_empty &= left.is_empty();
+        }
+        // An unmounted directory looks empty.
+        for container in containers {
+            for disk in self.disks_of(*container).into_iter().filter(|disk| self.disks()[*disk].is_accessible()) {
+                self.group.check_present(disk)?;
+            }
+        }
+        Ok(is_empty)
     }
 
     /// Ends the membership of a disk that is being dropped, unless files were created there meanwhile. Returns whether the
     /// disk has left.
     fn leave_if_empty(&self, number: usize) -> Result<bool> {
-        let (placement, container) = (self.group.placement(), number as u16);
-        let path = self.disks()[number].path().display();
+        let (placement, containers) = (self.group.placement(), self.containers_with(number));
+        let disk = &self.disks()[number];
+        let path = disk.path().display();
+        if !self.are_empty(&containers)? {
+            return Ok(false);
+        }
+        // A file that reappears after a crash would be found when the disk joins again.
+        if disk.is_accessible()
+            && let Err(error) = disk.sync_everything()
+        {
+            log::warn!("could not sync cell disk {path}, which is being dropped: {error}");
+        }
         {
             let _no_creation = placement.creation.write();
-            self.group.check_present(number)?;
-            let left = placement.files_on(container).context(|| format!("could not list cell disk {path}"))?;
-            if !left.is_empty() {
+            if !self.are_empty(&containers)? {
                 return Ok(false);
             }
-            // A file that reappears after a crash would be found when the disk joins again.
-            if let Err(error) = self.disks()[number].sync_everything() {
-                log::warn!("could not sync cell disk {path}, which is being dropped: {error}");
-            }
-            let others = self.remaining_containers();
-            let stripes = placement.stripes_at(container);
+            let others = self.group.spread();
+            let stripes = containers.iter().flat_map(|container| placement.stripes_at(*container));
             let homes: Vec<(u16, u16)> =
-                stripes.iter().map(|stripe| (*stripe, others[usize::from(*stripe) % others.len()])).collect();
+                stripes.map(|stripe| (stripe, others[usize::from(stripe) % others.len()])).collect();
             // Durable first: a file that is created at the new home must be found there.
             self.commit_group_values(homes.iter().map(|(stripe, home)| (home_of(*stripe), Some(u64::from(*home)))))?;
             homes.into_iter().for_each(|(stripe, home)| placement.set_home(stripe, home));
         }
         self.stores.lock().remove(number);
-        self.group.leave(number)?;
-        placement.retire(container);
+        self.free_space.remove_reserve(number);
+        if !self.group.leave(number)? {
+            return Ok(false);
+        }
+        containers.into_iter().for_each(|container| placement.retire(container));
         self.free_space.remove(number);
         self.commit_group_values([(DROPPING.to_owned(), Some(self.group.dropping()))])?;
         log::info!("cell disk {path} was dropped from the disk group");

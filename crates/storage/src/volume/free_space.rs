@@ -125,16 +125,23 @@ impl FreeSpace {
         Self { disks: Growing::new(disks), reserve, available, measured_ms, started: Instant::now() }
     }
 
-    /// Manages another disk.
+    /// Manages another disk. The reserve file of a disk that is offline is opened by [`Self::reopen`].
     pub fn add(&self, disk: &Arc<dyn Disk>) {
-        self.disks.push(MeasuredDisk::new(disk, ReserveFile::open(disk, self.reserve)));
+        let reserve_file = match disk.is_accessible() {
+            true => ReserveFile::open(disk, self.reserve),
+            false => ReserveFile::closed(disk, self.reserve),
+        };
+        self.disks.push(MeasuredDisk::new(disk, reserve_file));
     }
 
-    /// Ends the use of a disk, and removes its reserve file.
+    /// Removes the reserve file of a disk that is about to leave.
+    pub fn remove_reserve(&self, number: usize) {
+        self.disks.all()[number].reserve_file.remove();
+    }
+
+    /// Ends the use of a disk.
     pub fn remove(&self, number: usize) {
-        let disk = &self.disks.all()[number];
-        disk.has_left.store(true, Ordering::Release);
-        ReserveFile::open(&disk.disk, 0);
+        self.disks.all()[number].has_left.store(true, Ordering::Release);
     }
 
     /// Returns an error of kind `NoSpace` if some disk has too little free space for a request of this priority. Shortens

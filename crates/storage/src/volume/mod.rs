@@ -29,6 +29,7 @@ mod recovery;
 mod redundancy;
 mod regions;
 mod rename;
+mod repair_time;
 mod reserve_file;
 mod saved_facts;
 mod scrub;
@@ -105,6 +106,7 @@ pub struct Volume {
     /// Files whose redo logs need a checkpoint.
     checkpoint_requests: Arc<CheckpointRequests>,
     rebalance: Arc<Rebalance>,
+    repair_time: repair_time::RepairTime,
     /// Valid facts about files that the last clean stop saved.
     saved_facts: Mutex<Option<SavedFacts>>,
     options: VolumeOptions,
@@ -154,10 +156,17 @@ impl Volume {
         self.group.disks()
     }
 
-    /// Returns the disks that have not been dropped, in the order of their numbers.
+    /// Returns the disks that have not been dropped, in the order of their numbers, each path once: of a disk and the one that
+    /// replaces it at the same path, the new one.
     pub fn member_disks(&self) -> impl Iterator<Item = &Arc<dyn Disk>> {
         let disks = self.disks().iter().enumerate();
-        disks.filter(|(number, _)| !self.group.is_dropped(*number)).map(|(_, disk)| disk)
+        disks.filter(|(number, _)| self.is_at_its_path(*number)).map(|(_, disk)| disk)
+    }
+
+    fn is_at_its_path(&self, number: usize) -> bool {
+        let disks = self.disks();
+        let is_same = |later: usize| disks[later].path() == disks[number].path() && !self.group.is_dropped(later);
+        !self.group.is_dropped(number) && !(number + 1..disks.len()).any(is_same)
     }
 
     /// Returns the space for files: the sums over all disks, divided by the number of copies. `free` includes the reserves,
@@ -169,10 +178,10 @@ impl Volume {
         Ok(SpaceTotals { total, free, available, files, files_free })
     }
 
-    /// Returns the space of each disk, in the order of their numbers.
+    /// Returns the space of each of [`Self::member_disks`].
     pub fn disk_spaces(&self) -> Vec<DiskSpace> {
         let spaces = self.free_space.by_disk().into_iter().enumerate();
-        spaces.filter(|(number, _)| !self.group.is_dropped(*number)).map(|(_, space)| space).collect()
+        spaces.filter(|(number, _)| self.is_at_its_path(*number)).map(|(_, space)| space).collect()
     }
 
     pub fn inode_count(&self) -> usize {

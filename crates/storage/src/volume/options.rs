@@ -29,6 +29,9 @@ pub struct VolumeOptions {
     pub rebalances: bool,
     /// Power of rebalances, until [`super::Volume::set_rebalance_power`] sets another one: 0 (none) to 11.
     pub rebalance_power: u32,
+    /// How long a disk of a group with copies may be offline before it is dropped by force, until
+    /// [`super::Volume::set_disk_repair_time`] sets another time. Zero for ever.
+    pub disk_repair_time: Duration,
     /// Size of the reserve of each disk in bytes: free space that only overwrites of pages in compression units, and
     /// requests of a higher [`super::SpacePriority`] than normal, may use.
     pub reserve_bytes: u64,
@@ -69,6 +72,7 @@ impl Default for VolumeOptions {
             intent_idle: Duration::from_secs(30),
             rebalances: true,
             rebalance_power: 4,
+            disk_repair_time: Duration::from_secs(12 * 3600),
             reserve_bytes: 0,
             cache_bytes: 64 << 20,
             prefetch_threads: 8,

@@ -7,6 +7,7 @@ use crate::disk::{Check, Condition, no_wait};
 use crate::error::{Error, Result};
 use crate::file::{FileData, PAGE, PAGE_BYTES};
 use crate::group::mirror::{DamageCheck, Keep};
+use crate::group::rebalance::inode_of;
 use cellar_format::units::PageInAu;
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -111,7 +112,9 @@ impl CheckedFile<'_> {
 }
 
 impl DamageCheck for Volume {
-    fn keep(&self, ino: Ino) -> Option<Keep<'_>> {
+    fn keep(&self, ino: u64) -> Option<Keep<'_>> {
+        // The file number on a container, which has the stripe in it.
+        let ino = inode_of(ino);
         let (checked, file) = (self.checked_file(ino)?, self.file(ino).ok()?);
         Some(Box::new(move |start, replacement, present| checked.keep_undamaged(&file, start, replacement, present)))
     }

@@ -205,11 +205,15 @@ pub fn serve(volume: &Weak<Volume>, rebalance: &Rebalance, stop: &AtomicBool) {
                 control.status.error = None;
                 delay = IDLE_WAIT;
             }
+        }
+        let Some(volume) = volume.upgrade() else { return };
+        volume.drop_expired_disks();
+        {
+            let control = rebalance.control.lock();
             if !control.is_wanted || control.status.power == 0 || control.status.error.is_some() {
                 continue;
             }
         }
-        let Some(volume) = volume.upgrade() else { return };
         if let Err(error) = volume.rebalance()
             && !rebalance.is_stopping()
         {
@@ -290,10 +294,6 @@ impl Volume {
 
     /// Requests a rebalance. Durable on return.
     pub fn request_rebalance(&self) -> Result<()> {
-        if self.group.mirror().is_some() {
-            let message = "a group with redundancy normal or high cannot be rebalanced yet";
-            return Err(Error::new(ErrorKind::NotSupported, message));
-        }
         self.commit_group_values([(WANTED.to_owned(), Some(1))])?;
         self.rebalance.update(|status| status.error = None);
         self.rebalance.want();
@@ -391,9 +391,10 @@ impl Volume {
     fn check_all_online(&self) -> Result<()> {
         let Some(mirror) = self.group.mirror() else { return Ok(()) };
         for (number, disk) in self.disks().iter().enumerate() {
-            if mirror.member(number).mode() != DiskMode::Online && !self.group.is_dropped(number) {
+            let is_leaving = self.group.is_dropped(number) || self.group.is_dropping(number);
+            if mirror.member(number).mode() != DiskMode::Online && !is_leaving {
                 let path = disk.path().display();
-                let message = format!("cell disk {path} is not online; bring it online, or drop it");
+                let message = format!("cell disk {path} is not online; bring the disk online, or drop it by force");
                 return Err(Error::new(ErrorKind::Io, message));
             }
         }

@@ -3,6 +3,7 @@
 use super::free_space::FreeSpace;
 use super::prefetcher::Prefetcher;
 use super::rebalance::Rebalance;
+use super::repair_time::RepairTime;
 use super::saved_facts::FoundFacts;
 use super::{Namespace, Volume, VolumeOptions, now};
 use crate::cache::Cache;
@@ -10,6 +11,7 @@ use crate::disk::{Disk, Stream, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::file::FileData;
 use crate::group::Group;
+use crate::group::rebalance::inode_of;
 use crate::meta::{AuKey, Batch, CommitSequence, Contents, FIRST_INO, Inode, Kind, Stores};
 use cellar_format::units::BLOCK_BYTES;
 use parking_lot::{Mutex, RwLock};
@@ -67,6 +69,7 @@ impl Volume {
         })?);
         let extents = std::mem::take(&mut contents.extents);
         let rebalance = Rebalance::restore(&group, &contents, options.rebalance_power)?;
+        let repair_time = RepairTime::new(RepairTime::stored_in(&contents.group), options.disk_repair_time);
         let namespace = Namespace::new(contents, open_file)?;
         for (AuKey { ino, au }, extent) in &extents {
             let file = namespace.node(*ino).ok().and_then(|node| node.file.as_ref()).filter(|file| {
@@ -98,6 +101,7 @@ impl Volume {
             times_dirty: Mutex::default(),
             checkpoint_requests: Arc::default(),
             rebalance,
+            repair_time,
             saved_facts: Mutex::default(),
             options,
             background: Mutex::new(None),
@@ -150,17 +154,24 @@ fn root_directory(options: &VolumeOptions) -> Inode {
 }
 
 /// Removes backing files of inodes that the metadata do not contain (never synced, or unlinked before a crash), and
-/// unit files and redo logs of files without compression units.
+/// unit files and redo logs of files without compression units. Looks on every container: a crash may have left a file where
+/// no record of placement names one. A copy set with a dropped disk has no files, except removed ones on its other disks.
 fn remove_orphans(group: &Group, namespace: &Namespace) -> Result<()> {
-    let remove = |disk: &Arc<dyn Disk>| -> Result<()> {
+    let has_left = |container: &u16| group.disks_of(*container).iter().any(|disk| group.is_dropped(*disk));
+    let is_readable = |container: &u16| group.mirror().is_some() || !has_left(container);
+    let containers: Vec<u16> = (0..group.placement().containers().len() as u16).filter(is_readable).collect();
+    let remove = |container: &u16| -> Result<()> {
+        let disk = group.placement().container(*container);
         let path = disk.path().display();
         let backing_files = disk.backing_files().context(|| format!("could not list cell disk {path}"))?;
         let mut removed = 0;
-        for (ino, stream) in backing_files {
+        for (number, stream) in backing_files {
+            let ino = inode_of(number);
             let file = namespace.node(ino).ok().and_then(|node| node.file.as_ref()).filter(|_| ino >= FIRST_INO);
-            let known = file.is_some_and(|file| stream == Stream::Data || file.units().is_some());
+            let known =
+                !has_left(container) && file.is_some_and(|file| stream == Stream::Data || file.units().is_some());
             if !known {
-                disk.remove(ino, stream)
+                disk.remove(number, stream)
                     .context(|| format!("could not remove orphaned files of inode {ino} from cell disk {path}"))?;
                 removed += 1;
             }
@@ -173,5 +184,5 @@ fn remove_orphans(group: &Group, namespace: &Namespace) -> Result<()> {
         }
         Ok(())
     };
-    on_each(group.stripes(), remove).into_iter().collect()
+    on_each(&containers, remove).into_iter().collect()
 }

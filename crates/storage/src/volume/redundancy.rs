@@ -24,6 +24,8 @@ pub struct GroupStatus {
     /// Allocation-unit size of new files in bytes.
     pub au_bytes: u64,
     pub disks: Vec<GroupDisk>,
+    /// How long a disk may be offline before it is dropped by force; zero for ever. None with external redundancy.
+    pub disk_repair_time: Option<Duration>,
     /// Regions of 1 MiB whose copies may differ, or that an offline disk may lack.
     pub intents: u64,
     /// Reads that another copy answered because a disk failed the read.
@@ -49,6 +51,8 @@ pub struct GroupDisk {
     pub offline_since: Option<i64>,
     /// The disk is being emptied, and then leaves the group.
     pub is_dropping: bool,
+    /// Of an offline disk: how long until it is dropped by force; None if it never is, or is being dropped already.
+    pub repair_left: Option<Duration>,
 }
 
 impl GroupStatus {
@@ -69,6 +73,9 @@ impl Volume {
             mode: mirror.map_or(DiskMode::Online, |mirror| mirror.member(number).mode()),
             offline_since: membership.as_ref().and_then(|membership| membership.offline_since[number]),
             is_dropping: self.group.is_dropping(number),
+            repair_left: membership
+                .as_ref()
+                .and_then(|membership| self.repair_left(number, membership.offline_since[number])),
         };
         let is_member = |(number, _): &(usize, &Arc<dyn Disk>)| !self.group.is_dropped(*number);
         let count = |counter: fn(&crate::group::mirror::Events) -> &std::sync::atomic::AtomicU64| {
@@ -79,6 +86,7 @@ impl Volume {
             redundancy: self.group.redundancy(),
             au_bytes: self.options.au_size.bytes(),
             disks: self.disks().iter().enumerate().filter(is_member).map(disk).collect(),
+            disk_repair_time: mirror.map(|_| self.disk_repair_time()),
             intents: mirror.map_or(0, |mirror| mirror.intent_count() as u64),
             reads_from_other_copy: count(|events| &events.reads_from_other_copy),
             reads_past_cap: count(|events| &events.reads_past_cap),
@@ -91,7 +99,9 @@ impl Volume {
     /// Returns the number of the group's disk at a path.
     pub fn disk_number(&self, path: &Path) -> Result<usize> {
         let members = self.disks().iter().enumerate().filter(|(number, _)| !self.group.is_dropped(*number));
-        let found = members.clone().find(|(_, disk)| disk.path() == path).map(|(number, _)| number);
+        // A disk may have the path of one that it replaces.
+        let found = members.clone().filter(|(_, disk)| disk.path() == path);
+        let found = found.max_by_key(|(number, disk)| (disk.is_accessible(), *number)).map(|(number, _)| number);
         found.ok_or_else(|| {
             let paths: Vec<String> = members.map(|(_, disk)| disk.path().display().to_string()).collect();
             let message = format!("{} is not a disk of the group; its disks are {}", path.display(), paths.join(", "));
@@ -113,6 +123,7 @@ impl Volume {
     pub fn online_disk(&self, engine: Arc<dyn Disk>) -> Result<Copied> {
         let Some(mirror) = self.group.mirror() else { return Err(no_copies()) };
         let path = engine.path().to_owned();
+        self.group.check_returning(engine.as_ref())?;
         let number = mirror.identify(engine.as_ref())?;
         mirror.release_engine(number, &engine);
         // A thread that uses the former engine of the disk holds its lock for a moment.
@@ -131,6 +142,7 @@ impl Volume {
         let disk = &self.disks()[number];
         let finish = || {
             disk.remove_named(SAVED_FACTS).context(|| format!("could not use cell disk {}", path.display()))?;
+            self.group.store_superblock(number)?;
             self.stores.lock().add(number, disk, self.group.stripes().len())
         };
         let copied = mirror.bring_online(number, engine, self, finish)?;

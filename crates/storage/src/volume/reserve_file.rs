@@ -51,8 +51,24 @@ impl ReserveFile {
             }
             Err(error) => {
                 log::warn!("could not open the reserve file of cell disk {path}: {error}");
-                Self { target: AtomicU64::new(target), ..Self::absent(disk) }
+                Self::closed(disk, target)
             }
+        }
+    }
+
+    /// Returns the file of a disk that cannot be accessed now.
+    pub fn closed(disk: &Arc<dyn Disk>, target: u64) -> Self {
+        Self { target: AtomicU64::new(target), ..Self::absent(disk) }
+    }
+
+    /// Removes the file for good.
+    pub fn remove(&self) {
+        let mut file = self.file.lock();
+        *file = None;
+        self.length.store(0, Ordering::Release);
+        self.target.store(0, Ordering::Relaxed);
+        if self.disk.is_accessible() {
+            Self::open(&self.disk, 0);
         }
     }
 

@@ -29,6 +29,11 @@ impl Breaker {
         self.0.load(Ordering::SeqCst) == 0
     }
 
+    /// Returns whether the disk is broken or will break.
+    pub fn is_armed(&self) -> bool {
+        self.0.load(Ordering::SeqCst) >= 0
+    }
+
     pub fn refuse(&self, refuses: bool) {
         self.1.store(refuses, Ordering::SeqCst);
     }

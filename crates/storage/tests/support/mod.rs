@@ -7,6 +7,7 @@ pub mod breakable_disk;
 pub mod closed_loop;
 pub mod codec;
 pub mod conformance;
+pub mod disk_changes;
 pub mod history;
 pub mod limited_disk;
 pub mod memory_disk;

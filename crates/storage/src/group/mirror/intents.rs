@@ -137,7 +137,7 @@ pub struct LogDisk<'a> {
     pub disk: &'a dyn Disk,
     pub epoch: u64,
     /// The copy sets of the disk.
-    pub sets: &'a [u16],
+    pub sets: Vec<u16>,
 }
 
 #[derive(Debug)]
@@ -312,6 +312,16 @@ impl Intents {
         intents.filter(|intent| intent.in_flight == 0).for_each(|intent| intent.is_synced = true);
     }
 
+    /// Prepares for the records of one more disk.
+    pub fn add_disk(&self) {
+        self.logs.lock().push(Log::default());
+    }
+
+    /// Forgets the intents of a copy set that stores nothing any more.
+    pub fn forget_set(&self, set: u16) {
+        self.state.lock().files.retain(|key, _| key.set != set);
+    }
+
     /// Forgets the intents of a file that was removed.
     pub fn forget(&self, key: FileKey) {
         self.state.lock().files.remove(&key);
@@ -458,7 +468,7 @@ mod tests {
         let in_note = Record { key: KEY, first: 5, count: 3 };
         Intents::store(&disk, std::iter::once(in_note)).unwrap();
         let intents = Intents::new(1);
-        let disks = [LogDisk { number: 0, disk: &disk, epoch: 0, sets: &[1] }];
+        let disks = [LogDisk { number: 0, disk: &disk, epoch: 0, sets: vec![1] }];
         let (regions, fail) = (2..4, |_: usize, error: &io::Error| panic!("{error}"));
         assert!(intents.begin(KEY, regions.clone(), true).is_none());
         intents.announce(KEY, &regions, true);

@@ -56,6 +56,10 @@ impl Member {
         }
     }
 
+    pub fn is_online(&self) -> bool {
+        self.mode() == DiskMode::Online
+    }
+
     pub fn set_mode(&self, mode: DiskMode) {
         if mode == DiskMode::Offline || self.mode() == DiskMode::Offline {
             self.epoch.fetch_add(1, Ordering::AcqRel);

@@ -9,8 +9,9 @@
 
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::group::superblock::Uuid;
+use crate::group::superblock::{DISKS_MAX, Uuid};
 use cellar_format::bytes::{Corrupt, Reader, Write};
+use std::sync::Arc;
 
 const NAME: &str = "membership";
 const MAGIC: &[u8; 8] = b"CELLMEMB";
@@ -34,6 +35,17 @@ impl Membership {
     /// Returns the numbers of the disks that are members.
     pub fn members(&self) -> Vec<usize> {
         (0..self.offline_since.len()).filter(|disk| self.is_member(*disk)).collect()
+    }
+
+    /// Returns the membership with entries for `count` disks, of which the new ones are no members; None if the membership has
+    /// more disks.
+    pub fn resized(&self, count: usize) -> Option<Self> {
+        let mut resized = self.clone();
+        (self.offline_since.len() <= count).then(|| {
+            resized.offline_since.resize(count, Some(1));
+            resized.paths.resize(count, String::new());
+            resized
+        })
     }
 
     /// Returns whether a disk with this membership never belonged to a later or another one than `candidate`.
@@ -78,13 +90,30 @@ impl Membership {
         Err(Error::new(ErrorKind::ForeignDisk, message))
     }
 
+    /// Returns the memberships of the disks of a group that are present. A disk whose membership cannot be read, or that knows
+    /// more disks than the group has, counts as absent.
+    pub fn find<'a>(
+        engines: impl ExactSizeIterator<Item = Option<&'a Arc<dyn Disk>>>,
+        group_id: Uuid,
+    ) -> Vec<Option<Self>> {
+        let count = engines.len();
+        let read = |engine: Option<&Arc<dyn Disk>>| {
+            let found = Self::read(engine?.as_ref(), group_id).unwrap_or_else(|error| {
+                log::error!("{error}; the cell does not use the disk");
+                None
+            });
+            found.and_then(|found| found.resized(count))
+        };
+        engines.map(read).collect()
+    }
+
     /// Reads a disk's membership; None if the disk has none.
-    pub fn read(disk: &dyn Disk, group_id: Uuid, disk_count: usize) -> Result<Option<Self>> {
+    pub fn read(disk: &dyn Disk, group_id: Uuid) -> Result<Option<Self>> {
         let path = disk.path().display();
         let bytes = disk.read_note(NAME).context(|| format!("could not read the membership of cell disk {path}"))?;
         let Some(bytes) = bytes else { return Ok(None) };
         let corrupt = |error: Corrupt| Error::new(ErrorKind::Corrupt, format!("cell disk {path}: {error}"));
-        Self::decode(&bytes, group_id, disk_count).map(Some).map_err(corrupt)
+        Self::decode(&bytes, group_id).map(Some).map_err(corrupt)
     }
 
     /// Makes the membership durable on a disk.
@@ -108,7 +137,7 @@ impl Membership {
         bytes
     }
 
-    fn decode(bytes: &[u8], group_id: Uuid, disk_count: usize) -> Result<Self, Corrupt> {
+    fn decode(bytes: &[u8], group_id: Uuid) -> Result<Self, Corrupt> {
         let Some(checksum_at) = bytes.len().checked_sub(4) else {
             return Err(Corrupt::new("membership", 0, format!("{} bytes", bytes.len())));
         };
@@ -124,7 +153,7 @@ impl Membership {
         }
         let version = reader.u32("membership version")?;
         let count = reader.u32("number of disks")?;
-        if version != VERSION || count as usize != disk_count {
+        if version != VERSION || count as usize > DISKS_MAX {
             return Err(Corrupt::new("membership version", 8, format!("version {version}, {count} disks")));
         }
         if reader.take(16, "group id")? != group_id.bytes() {
@@ -161,14 +190,14 @@ mod tests {
         let group_id = Uuid::from_bytes([5; 16]);
         let written = membership(9, 3, &[0, 2]);
         let bytes = written.encode(group_id);
-        assert_eq!(Membership::decode(&bytes, group_id, 3), Ok(written));
+        assert_eq!(Membership::decode(&bytes, group_id), Ok(written));
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1 << (at % 8);
-            assert!(Membership::decode(&damaged, group_id, 3).is_err(), "byte {at}");
-            assert!(Membership::decode(&bytes[..at], group_id, 3).is_err(), "{at} bytes");
+            assert!(Membership::decode(&damaged, group_id).is_err(), "byte {at}");
+            assert!(Membership::decode(&bytes[..at], group_id).is_err(), "{at} bytes");
         }
-        assert!(Membership::decode(&bytes, Uuid::from_bytes([6; 16]), 3).is_err());
+        assert!(Membership::decode(&bytes, Uuid::from_bytes([6; 16])).is_err());
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! Invariant: a read returns bytes of an online disk, and an error only if no online disk has the bytes.
 //!
-//! The first disk of the set stores a file under its inode number. The other disks store it under
-//! [`file_number`]: they also store files of other sets.
+//! The disk with the number of the set stores a file under its inode number. Other disks store it under [`file_number`]:
+//! they also store files of other sets.
 
 use super::intents::{ChangeGuard, FileKey, Snapshot, regions};
 use super::{DiskMode, Mirror, is_refusal};
@@ -39,7 +39,7 @@ pub struct MirrorDisk {
 
 impl MirrorDisk {
     pub fn new(mirror: Arc<Mirror>, set: u16) -> Self {
-        let mut copies = mirror.sets[usize::from(set)].clone();
+        let mut copies = mirror.set(set).to_vec();
         let is_preferred =
             |disk: &u16| mirror.preferred_read.as_deref() == Some(mirror.failure_group(usize::from(*disk)));
         copies.sort_by_key(|disk| !is_preferred(disk));
@@ -47,11 +47,11 @@ impl MirrorDisk {
     }
 
     fn disk(&self, disk: u16) -> &Arc<dyn Disk> {
-        &self.mirror.disks[usize::from(disk)]
+        self.mirror.disk(usize::from(disk))
     }
 
     fn mode(&self, disk: u16) -> DiskMode {
-        self.mirror.members[usize::from(disk)].mode()
+        self.mirror.member(usize::from(disk)).mode()
     }
 
     fn number(&self, disk: u16, ino: u64) -> u64 {
@@ -136,7 +136,7 @@ impl MirrorDisk {
         let mut facts = gather()?;
         if !is_agreed(&facts) {
             // A change under way has reached some of the disks.
-            let _no_change = self.mirror.set_locks[usize::from(self.set)].write();
+            let _no_change = self.mirror.lock_of(self.set).write();
             facts = gather()?;
             if !is_agreed(&facts) {
                 for disk in self.online().collect::<Vec<_>>() {
@@ -161,7 +161,7 @@ fn unsupported<T>() -> io::Result<T> {
 
 impl Disk for MirrorDisk {
     fn path(&self) -> &Path {
-        self.mirror.disks[usize::from(self.set)].path()
+        self.disk(self.mirror.set(self.set)[0]).path()
     }
     fn lock(&self) -> io::Result<bool> {
         unsupported()
@@ -216,7 +216,7 @@ impl Disk for MirrorDisk {
     }
 
     fn remove(&self, ino: u64, stream: Stream) -> io::Result<()> {
-        let _shared = self.mirror.set_locks[usize::from(self.set)].read();
+        let _shared = self.mirror.lock_of(self.set).read();
         self.on_all(|disk| self.disk(disk).remove(self.number(disk, ino), stream), false)?;
         if let Some(intents) = &self.mirror.intents {
             intents.forget(self.key(ino, stream));
@@ -278,7 +278,7 @@ impl MirroredFile {
 
     /// Returns the file on one disk; None if it does not exist there and `create` is false.
     fn copy(&self, disk: u16, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
-        let epoch = self.set.mirror.members[usize::from(disk)].epoch();
+        let epoch = self.set.mirror.member(usize::from(disk)).epoch();
         let mut slot = self.slot(disk).lock();
         if let Some((opened_at, file)) = &*slot
             && *opened_at == epoch
@@ -299,7 +299,7 @@ impl MirroredFile {
     /// Changes all copies. `range` are the bytes that may change.
     fn change(&self, range: &Range<u64>, work: impl Fn(&dyn DiskFile) -> io::Result<()> + Sync) -> io::Result<()> {
         let mirror = &self.set.mirror;
-        let _shared = mirror.set_locks[usize::from(self.set.set)].read();
+        let _shared = mirror.lock_of(self.set.set).read();
         let intent = mirror.begin(self.key(), regions(range), false)?;
         let change = |disk: u16| match self.set.mode(disk) {
             // The resync has not copied the file yet.
@@ -315,7 +315,7 @@ impl MirroredFile {
 
     fn create(&self) -> io::Result<()> {
         let mirror = &self.set.mirror;
-        let _shared = mirror.set_locks[usize::from(self.set.set)].read();
+        let _shared = mirror.lock_of(self.set.set).read();
         // A disk that is offline may have the file of an earlier inode with the same number.
         let is_whole = self.set.copies.iter().any(|disk| self.set.mode(*disk) == DiskMode::Offline);
         let intent = mirror.begin(self.key(), 0..1, is_whole)?;

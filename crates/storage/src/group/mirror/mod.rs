@@ -10,6 +10,7 @@
 //!   copies of these regions are made equal before anything reads them.
 //! - Reads use online disks only. A disk that returns gets what changed meanwhile before it is online (`resync.rs`).
 
+mod changes;
 mod intents;
 mod member;
 mod member_file;
@@ -19,17 +20,20 @@ mod race;
 mod repair;
 mod resync;
 
+pub use changes::live_sets;
 pub use member::{AbsentDisk, DiskMode, Member};
 pub use membership::Membership;
 pub use mirror_disk::MirrorDisk;
 pub use race::Patience;
 pub use resync::{Copied, DamageCheck, Keep};
 
+use super::growing::Growing;
 use super::superblock::{Superblock, Uuid};
 use crate::disk::pool::Pool;
-use crate::disk::{CountedDisk, Disk, WatchedDisk, on_each};
+use crate::disk::{Disk, WatchedDisk, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::now;
+
 use intents::{ChangeGuard, FileKey, Intents, LogDisk};
 use parking_lot::{Mutex, RwLock};
 use std::io;
@@ -52,32 +56,46 @@ pub struct Events {
     pub resync_written_bytes: AtomicU64,
 }
 
+/// A disk of the group.
+#[derive(Debug)]
+struct MirroredDisk {
+    member: Arc<Member>,
+    /// The member, with counters.
+    counted: Arc<dyn Disk>,
+    failure_group: String,
+    /// Held during a resync of the disk.
+    resync: Mutex<()>,
+    /// The threads of the disk; used with patience.
+    pool: Arc<Pool>,
+}
+
+/// The disks that store the same allocation units.
+#[derive(Debug)]
+struct CopySet {
+    /// Reads try the first one first.
+    disks: Vec<u16>,
+    /// Changes hold the lock shared; a copy between disks holds it exclusively.
+    lock: RwLock<()>,
+}
+
 #[derive(Debug)]
 pub struct Mirror {
     group_id: Uuid,
-    members: Vec<Arc<Member>>,
-    /// The members, with counters.
-    disks: Vec<Arc<dyn Disk>>,
-    failure_groups: Vec<String>,
-    /// The disks of each copy set, by the number of its first disk.
-    sets: Vec<Vec<u16>>,
-    /// The copy sets of each disk.
-    sets_of: Vec<Vec<u16>>,
-    /// Of each copy set. Changes hold the lock shared; a copy between disks holds it exclusively.
-    set_locks: Vec<RwLock<()>>,
+    /// In the order of disk numbers, also dropped ones.
+    disks: Growing<Arc<MirroredDisk>>,
+    /// In the order of their numbers. A copy set with a dropped disk stores nothing.
+    sets: Growing<Arc<CopySet>>,
+    /// Bit n is set if disk n was dropped: the disk never returns. Changes under the lock of `membership`.
+    dropped: AtomicU64,
     /// The failure group whose disks are read if possible.
     preferred_read: Option<String>,
     membership: Mutex<Membership>,
-    /// Of each disk. Held during a resync of the disk.
-    resync_locks: Vec<Mutex<()>>,
     /// The volume stops, and resyncs end.
     is_stopping: AtomicBool,
     /// Disks that were left out by force when the group was opened. They may have changes that no member knows.
     forced_out: Vec<u16>,
     /// None if the group waits for its disks as long as they take.
     patience: Option<Patience>,
-    /// The threads of each disk; used with patience.
-    pools: Vec<Arc<Pool>>,
     /// None for a group that is only inspected: then writes stay in memory.
     intents: Option<Intents>,
     pub events: Events,
@@ -118,6 +136,8 @@ pub struct Parts {
     pub engines: Vec<Arc<dyn Disk>>,
     pub failure_groups: Vec<String>,
     pub sets: Vec<Vec<u16>>,
+    /// Bit n is set if disk n was dropped.
+    pub dropped: u64,
     pub preferred_read: Option<String>,
     pub patience: Option<Patience>,
 }
@@ -128,7 +148,7 @@ impl Mirror {
         let offline_since = vec![None; parts.engines.len()];
         let mirror =
             Self::assemble(parts, Membership { number: 1, offline_since, paths: Vec::new() }, Vec::new(), true);
-        for disk in &mirror.disks {
+        for disk in mirror.disks() {
             let failed = || format!("could not write to cell disk {}", disk.path().display());
             Intents::store(disk.as_ref(), std::iter::empty()).context(failed)?;
             mirror.membership.lock().write(disk.as_ref(), mirror.group_id).context(failed)?;
@@ -140,7 +160,7 @@ impl Mirror {
     /// which engines are disks of the group. Afterwards, [`Self::equalize`] must run before anything reads.
     pub fn open(parts: Parts, present: &[bool], force: bool) -> Result<Arc<Self>> {
         let found = Self::find(&parts, present)?;
-        let chosen = Membership::choose(&found, &parts.sets, force)?;
+        let chosen = Membership::choose(&found, &live_sets(&parts.sets, parts.dropped), force)?;
         let number = found.iter().flatten().map(|found| found.number).max().unwrap_or(0);
         let is_there = |disk: usize| found[disk].as_ref().is_some_and(|own| own.leads_to(chosen));
         let lost: Vec<usize> = chosen.members().into_iter().filter(|disk| !is_there(*disk)).collect();
@@ -150,10 +170,11 @@ impl Mirror {
         let forced_out = if is_majority { Vec::new() } else { lost.iter().map(|disk| *disk as u16).collect() };
         let mirror = Self::assemble(parts, Membership { number, ..chosen.clone() }, forced_out, true);
         for disk in &lost {
-            mirror.members[*disk].set_mode(DiskMode::Offline);
+            mirror.member(*disk).set_mode(DiskMode::Offline);
         }
-        for disk in (0..present.len()).filter(|disk| mirror.members[*disk].mode() == DiskMode::Offline) {
-            let path = mirror.members[disk].path().display();
+        let is_lost = |disk: &usize| mirror.member(*disk).mode() == DiskMode::Offline && !mirror.is_dropped(*disk);
+        for disk in (0..present.len()).filter(is_lost) {
+            let path = mirror.member(disk).path().display();
             let what = if present[disk] { "lacks changes of the other disks" } else { "is missing" };
             log::error!("cell disk {path} {what}; the disk group is degraded");
         }
@@ -167,71 +188,85 @@ impl Mirror {
     /// Like [`Self::open`], for an inspection that changes nothing.
     pub fn open_read_only(parts: Parts, present: &[bool], force: bool) -> Result<Arc<Self>> {
         let found = Self::find(&parts, present)?;
-        let chosen = Membership::choose(&found, &parts.sets, force)?.clone();
+        let chosen = Membership::choose(&found, &live_sets(&parts.sets, parts.dropped), force)?.clone();
         let since = |disk: usize| chosen.offline_since[disk].or((!present[disk]).then(now));
         let offline_since = (0..parts.engines.len()).map(since).collect();
         Ok(Self::assemble(parts, Membership { offline_since, ..chosen }, Vec::new(), false))
     }
 
     fn find(parts: &Parts, present: &[bool]) -> Result<Vec<Option<Membership>>> {
-        let count = parts.engines.len();
-        let read = |(disk, is_present): (&Arc<dyn Disk>, &bool)| match is_present {
-            true => Membership::read(disk.as_ref(), parts.group_id, count).unwrap_or_else(|error| {
-                log::error!("{error}; the cell does not use the disk");
-                None
-            }),
-            false => None,
-        };
-        Ok(parts.engines.iter().zip(present).map(read).collect())
+        let engines = parts.engines.iter().zip(present).map(|(engine, is_present)| is_present.then_some(engine));
+        Ok(Membership::find(engines, parts.group_id))
     }
 
     fn assemble(parts: Parts, mut membership: Membership, forced_out: Vec<u16>, is_changed: bool) -> Arc<Self> {
-        let Parts { group_id, engines, failure_groups, sets, preferred_read, patience } = parts;
+        let Parts { group_id, engines, failure_groups, sets, dropped, preferred_read, patience } = parts;
         let count = engines.len();
-        let pools: Vec<Arc<Pool>> = (0..count).map(|_| Arc::default()).collect();
-        let engines: Vec<_> =
-            engines.into_iter().zip(&pools).map(|(engine, pool)| watched(engine, pool, patience)).collect();
         membership.paths = engines.iter().map(|disk| disk.path().display().to_string()).collect();
         let mode = |disk: usize| if membership.is_member(disk) { DiskMode::Online } else { DiskMode::Offline };
-        let members: Vec<Arc<Member>> =
-            engines.into_iter().enumerate().map(|(disk, engine)| Arc::new(Member::new(engine, mode(disk)))).collect();
-        let disks = members.iter().map(|member| Arc::new(CountedDisk::new(member.clone())) as Arc<dyn Disk>).collect();
-        let with = |disk: u16| (0..count as u16).filter(|set| sets[usize::from(*set)].contains(&disk)).collect();
+        let disks = engines.into_iter().zip(failure_groups).enumerate();
+        let disks = disks.map(|(disk, (engine, group))| MirroredDisk::new(engine, mode(disk), group, patience));
         Arc::new(Self {
             group_id,
-            members,
-            disks,
-            failure_groups,
-            sets_of: (0..count as u16).map(with).collect(),
-            set_locks: (0..count).map(|_| RwLock::new(())).collect(),
-            sets,
+            disks: Growing::new(disks.collect()),
+            sets: Growing::new(sets.into_iter().map(CopySet::new).collect()),
+            dropped: AtomicU64::new(dropped),
             preferred_read,
             forced_out,
             membership: Mutex::new(membership),
-            resync_locks: (0..count).map(|_| Mutex::default()).collect(),
             is_stopping: AtomicBool::new(false),
             patience,
-            pools,
             intents: is_changed.then(|| Intents::new(count)),
             events: Events::default(),
         })
     }
 
-    pub fn disks(&self) -> &[Arc<dyn Disk>] {
-        &self.disks
+    /// Returns the disks in the order of their numbers, also dropped ones.
+    pub fn disks(&self) -> impl ExactSizeIterator<Item = &Arc<dyn Disk>> {
+        self.disks.all().iter().map(|disk| &disk.counted)
+    }
+
+    fn disk(&self, disk: usize) -> &Arc<dyn Disk> {
+        &self.disks.all()[disk].counted
     }
 
     pub fn member(&self, disk: usize) -> &Arc<Member> {
-        &self.members[disk]
+        &self.disks.all()[disk].member
     }
 
     /// Returns the disks of a copy set.
     pub fn set(&self, set: u16) -> &[u16] {
-        &self.sets[usize::from(set)]
+        &self.sets.all()[usize::from(set)].disks
+    }
+
+    pub fn set_count(&self) -> u16 {
+        self.sets.all().len() as u16
+    }
+
+    fn lock_of(&self, set: u16) -> &RwLock<()> {
+        &self.sets.all()[usize::from(set)].lock
+    }
+
+    /// Returns the copy sets of a disk.
+    fn sets_of(&self, disk: usize) -> Vec<u16> {
+        (0..self.set_count()).filter(|set| self.set(*set).contains(&(disk as u16))).collect()
+    }
+
+    pub fn is_dropped(&self, disk: usize) -> bool {
+        self.dropped.load(Ordering::Acquire) >> disk & 1 == 1
+    }
+
+    /// Returns whether a copy set may store files: none of its disks was dropped.
+    fn is_live(&self, set: u16) -> bool {
+        !self.set(set).iter().any(|disk| self.is_dropped(usize::from(*disk)))
+    }
+
+    fn live_sets(&self) -> impl Iterator<Item = u16> + '_ {
+        (0..self.set_count()).filter(|set| self.is_live(*set))
     }
 
     pub fn failure_group(&self, disk: usize) -> &str {
-        &self.failure_groups[disk]
+        &self.disks.all()[disk].failure_group
     }
 
     pub fn membership(&self) -> Membership {
@@ -245,19 +280,22 @@ impl Mirror {
 
     /// Returns one disk per copy set, for the code that stripes files.
     pub fn copy_sets(self: &Arc<Self>) -> Vec<Arc<dyn Disk>> {
-        let set = |set: usize| Arc::new(MirrorDisk::new(self.clone(), set as u16)) as Arc<dyn Disk>;
-        (0..self.sets.len()).map(set).collect()
+        (0..self.set_count()).map(|set| self.copy_set(set)).collect()
+    }
+
+    pub fn copy_set(self: &Arc<Self>, set: u16) -> Arc<dyn Disk> {
+        Arc::new(MirrorDisk::new(self.clone(), set))
     }
 
     /// Takes a disk that failed out of the group. Durable on return: a start without the other disks does not use the
     /// failed disk's copies. Returns `error` if the group cannot continue without the disk.
     pub fn fail_disk(&self, disk: usize, error: &io::Error) -> io::Result<()> {
-        let path = self.members[disk].path().display();
+        let path = self.member(disk).path().display();
         let mut membership = self.membership.lock();
-        match self.members[disk].mode() {
+        match self.member(disk).mode() {
             DiskMode::Offline => return Ok(()),
             DiskMode::Syncing => {
-                self.members[disk].leave();
+                self.member(disk).leave();
                 log::error!("cell disk {path} failed during its resync: {error}; the disk is offline again");
                 return Ok(());
             }
@@ -295,16 +333,16 @@ impl Mirror {
         loop {
             let (before, after) = (current.members(), next.members());
             let kept = before.iter().filter(|disk| after.contains(disk)).count();
-            let is_complete = |set: &Vec<u16>| set.iter().any(|disk| after.contains(&usize::from(*disk)));
-            if !force && 2 * kept < before.len() || !self.sets.iter().all(is_complete) {
+            let is_complete = |set: u16| self.set(set).iter().any(|disk| after.contains(&usize::from(*disk)));
+            if !force && 2 * kept < before.len() || !self.live_sets().all(is_complete) {
                 return Err(io::Error::other("too many of its disks are lost"));
             }
             // A disk that joins is not accessible through its member yet.
-            let write = |disk: &usize| next.write(self.members[*disk].engine().as_ref(), self.group_id);
+            let write = |disk: &usize| next.write(self.member(*disk).engine().as_ref(), self.group_id);
             let mut has_failed = false;
             for (disk, written) in after.iter().zip(on_each(&after, write)) {
                 if let Err(error) = written {
-                    log::error!("cell disk {} failed: {error}", self.members[*disk].path().display());
+                    log::error!("cell disk {} failed: {error}", self.member(*disk).path().display());
                     next.offline_since[*disk] = Some(now());
                     has_failed = true;
                 }
@@ -313,7 +351,8 @@ impl Mirror {
                 break;
             }
         }
-        for (disk, member) in self.members.iter().enumerate() {
+        for disk in 0..next.offline_since.len() {
+            let member = self.member(disk);
             match (next.is_member(disk), member.mode()) {
                 (true, DiskMode::Syncing) => member.set_mode(DiskMode::Online),
                 (false, DiskMode::Online) => member.leave(),
@@ -326,9 +365,9 @@ impl Mirror {
 
     /// Takes a disk offline at the operator's request.
     pub fn offline(&self, disk: usize) -> Result<()> {
-        let path = self.members[disk].path().display();
+        let path = self.member(disk).path().display();
         let mut membership = self.membership.lock();
-        if self.members[disk].mode() != DiskMode::Online {
+        if self.member(disk).mode() != DiskMode::Online {
             return Err(Error::new(ErrorKind::Invalid, format!("cell disk {path} is not online")));
         }
         let change = |offline: &mut Vec<Option<i64>>| {
@@ -340,7 +379,7 @@ impl Mirror {
 
     /// Returns whether the disk is still the member that it should be: its superblock can be read.
     fn probe(&self, disk: usize) -> io::Result<()> {
-        let engine = self.members[disk].engine();
+        let engine = self.member(disk).engine();
         match Superblock::read(engine.as_ref()) {
             Ok(Some(superblock)) if superblock.group_id == self.group_id && usize::from(superblock.index) == disk => {
                 Ok(())
@@ -354,11 +393,11 @@ impl Mirror {
     fn log_disks(&self) -> Vec<LogDisk<'_>> {
         let of = |number: usize| LogDisk {
             number,
-            disk: self.disks[number].as_ref(),
-            epoch: self.members[number].epoch(),
-            sets: &self.sets_of[number],
+            disk: self.disk(number).as_ref(),
+            epoch: self.member(number).epoch(),
+            sets: self.sets_of(number),
         };
-        (0..self.disks.len()).filter(|disk| self.disks[*disk].is_accessible()).map(of).collect()
+        (0..self.disks().len()).filter(|disk| self.disk(*disk).is_accessible()).map(of).collect()
     }
 
     /// Begins a change of regions of a file, after their intents are durable. None for a group that is only inspected.
@@ -386,8 +425,8 @@ impl Mirror {
 
     fn try_trim(&self, idle: Duration, always: bool) -> io::Result<()> {
         let Some(intents) = &self.intents else { return Ok(()) };
-        let is_online = |disk: &u16| self.members[usize::from(*disk)].mode() == DiskMode::Online;
-        let is_complete = |set: u16| self.sets[usize::from(set)].iter().all(is_online);
+        let is_online = |disk: &u16| self.member(usize::from(*disk)).mode() == DiskMode::Online;
+        let is_complete = |set: u16| !self.is_live(set) || self.set(set).iter().all(is_online);
         let fail = |disk: usize, error: &io::Error| self.fail_disk(disk, error);
         intents.trim(&self.log_disks(), is_complete, idle, always, fail)
     }
@@ -396,7 +435,7 @@ impl Mirror {
     /// may change files meanwhile.
     pub fn close(&self) {
         let Some(intents) = &self.intents else { return };
-        let accessible: Vec<_> = self.disks.iter().filter(|disk| disk.is_accessible()).collect();
+        let accessible: Vec<_> = self.disks().filter(|disk| disk.is_accessible()).collect();
         let synced: io::Result<()> = on_each(&accessible, |disk| disk.sync_everything()).into_iter().collect();
         match synced {
             Ok(()) => {

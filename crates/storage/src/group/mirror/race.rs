@@ -103,9 +103,9 @@ impl Mirror {
     /// Takes disks offline that do not answer.
     pub fn fail_hanging_disks(&self) {
         let Some(patience) = self.patience else { return };
-        for (disk, pool) in self.pools.iter().enumerate() {
-            let hangs = pool.oldest().is_some_and(|age| age >= patience.timeout);
-            if hangs && self.members[disk].mode() == DiskMode::Online {
+        for (disk, entry) in self.disks.all().iter().enumerate() {
+            let hangs = entry.pool.oldest().is_some_and(|age| age >= patience.timeout);
+            if hangs && self.member(disk).mode() == DiskMode::Online {
                 // Logged; a group that cannot lose the disk keeps it.
                 let _ = self.fail_disk(disk, &timed_out(patience.timeout));
             }

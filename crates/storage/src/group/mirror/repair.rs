@@ -93,7 +93,7 @@ impl MirroredFile {
                 return Ok(Condition::Sound);
             }
             let is_valid: &dyn Fn(&[u8]) -> bool = if (check.still_applies)() { check.is_valid } else { &|_| true };
-            let _no_change = mirror.set_locks[usize::from(self.set.set)].write();
+            let _no_change = mirror.lock_of(self.set.set).write();
             let now = self.read_copies(range)?;
             let content = |copy: &CopyOfRange| (copy.disk, copy.medium.clone(), copy.cached.clone());
             let is_unchanged = now.iter().map(content).eq(before.iter().map(content));

@@ -36,7 +36,7 @@ pub type Keep<'a> = Box<dyn Fn(u64, &mut [u8], &[u8]) + 'a>;
 
 /// Knows which bytes of files are damaged.
 pub trait DamageCheck {
-    /// Returns how to keep undamaged bytes of an inode's raw pages; None if nothing tells which bytes are damaged.
+    /// Returns how to keep undamaged bytes of raw pages of a file of the copy set; None if nothing tells which bytes are damaged.
     fn keep(&self, ino: u64) -> Option<Keep<'_>>;
 }
 
@@ -72,25 +72,28 @@ impl Mirror {
         let Some(intents) = &self.intents else { return Ok(Copied::default()) };
         let online = self.online();
         let read = |disk: &usize| {
-            self.disks[*disk].sync_everything()?;
-            Intents::read(self.disks[*disk].as_ref())
+            self.disk(*disk).sync_everything()?;
+            Intents::read(self.disk(*disk).as_ref())
         };
         for (disk, records) in online.iter().zip(on_each(&online, read)) {
-            let path = self.members[*disk].path().display();
+            let path = self.member(*disk).path().display();
             match records {
-                Ok(records) => intents.restore(&records),
+                Ok(mut records) => {
+                    records.retain(|record| record.key.set < self.set_count() && self.is_live(record.key.set));
+                    intents.restore(&records);
+                }
                 Err(error) => self.fail_disk(*disk, &error).context(|| format!("could not use cell disk {path}"))?,
             }
         }
         let mut copied = Copied::default();
-        for set in 0..self.sets.len() as u16 {
+        for set in self.live_sets().collect::<Vec<_>>() {
             copied.add(&self.equalize_set(intents, set)?);
         }
         if copied.files > 0 {
             let online = self.online();
-            for (disk, synced) in online.iter().zip(on_each(&online, |disk| self.disks[*disk].sync_everything())) {
+            for (disk, synced) in online.iter().zip(on_each(&online, |disk| self.disk(*disk).sync_everything())) {
                 if let Err(error) = synced {
-                    let path = self.members[*disk].path().display();
+                    let path = self.member(*disk).path().display();
                     self.fail_disk(*disk, &error).context(|| format!("could not sync cell disk {path}"))?;
                 }
             }
@@ -103,17 +106,17 @@ impl Mirror {
     /// Makes the copies of one set equal. A disk that fails leaves the group; another online disk replaces a failed source.
     fn equalize_set(&self, intents: &Intents, set: u16) -> Result<Copied> {
         let mut copied = Copied::default();
-        let is_online = |disk: &u16| self.members[usize::from(*disk)].mode() == DiskMode::Online;
+        let is_online = |disk: &u16| self.member(usize::from(*disk)).mode() == DiskMode::Online;
         // Of a copy that a source began before its failure, each region is as on one of the disks.
-        while let Some(source) = self.sets[usize::from(set)].iter().copied().find(is_online) {
-            let targets = self.sets[usize::from(set)].iter().copied().filter(|disk| *disk != source && is_online(disk));
+        while let Some(source) = self.set(set).iter().copied().find(is_online) {
+            let targets = self.set(set).iter().copied().filter(|disk| *disk != source && is_online(disk));
             for target in targets.collect::<Vec<_>>() {
                 let mut copier = Copier::new(self, (source, target), false, None);
                 let files = intents.written(set);
                 let result = files.into_iter().try_for_each(|(key, regions)| copier.copy_file(key, &regions));
                 copied.add(&copier.copied);
                 if let Err(CopyError { disk, error }) = result {
-                    let path = self.members[usize::from(disk)].path().display();
+                    let path = self.member(usize::from(disk)).path().display();
                     let failed = || format!("could not make the copies on cell disk {path} equal");
                     self.fail_disk(usize::from(disk), &error).context(failed)?;
                 }
@@ -130,10 +133,10 @@ impl Mirror {
 
     /// Records that disks that were left out by force may lack every region of every file.
     fn record_forced_out(&self, intents: &Intents) -> Result<()> {
-        for set in self.forced_out.iter().flat_map(|disk| &self.sets_of[usize::from(*disk)]) {
-            let is_online = |disk: &&u16| self.members[usize::from(**disk)].mode() == DiskMode::Online;
-            while let Some(source) = self.sets[usize::from(*set)].iter().find(is_online) {
-                let disk = &self.disks[usize::from(*source)];
+        for set in self.forced_out.iter().flat_map(|disk| self.sets_of(usize::from(*disk))) {
+            let is_online = |disk: &&u16| self.member(usize::from(**disk)).mode() == DiskMode::Online;
+            while let Some(source) = self.set(set).iter().find(is_online) {
+                let disk = self.disk(usize::from(*source));
                 let files = match disk.backing_files() {
                     Ok(files) => files,
                     Err(error) => {
@@ -143,7 +146,7 @@ impl Mirror {
                     }
                 };
                 let record = |(number, stream): &(u64, _)| {
-                    let key = FileKey { set: *set, ino: inode_of(*number, *set, *source)?, stream: *stream };
+                    let key = FileKey { set, ino: inode_of(*number, set, *source)?, stream: *stream };
                     Some(Record { key, first: WHOLE, count: 1 })
                 };
                 intents.restore(&files.iter().filter_map(record).collect::<Vec<_>>());
@@ -154,7 +157,7 @@ impl Mirror {
     }
 
     fn online(&self) -> Vec<usize> {
-        (0..self.members.len()).filter(|disk| self.members[*disk].mode() == DiskMode::Online).collect()
+        (0..self.disks.all().len()).filter(|disk| self.member(*disk).mode() == DiskMode::Online).collect()
     }
 
     /// Returns the number of the offline disk that `engine` is, after checking that it can return.
@@ -171,10 +174,13 @@ impl Mirror {
             ));
         }
         let disk = usize::from(superblock.index);
-        if self.members.get(disk).is_none_or(|member| member.mode() != DiskMode::Offline) {
+        if disk >= self.disks.all().len() || self.is_dropped(disk) {
+            return refused(format!("{path} was dropped from the disk group; add the disk as a new one"));
+        }
+        if self.member(disk).mode() != DiskMode::Offline {
             return Err(Error::new(ErrorKind::Invalid, format!("cell disk {path} is not offline")));
         }
-        let own = Membership::read(engine, self.group_id, self.members.len())?;
+        let own = Membership::read(engine, self.group_id)?;
         match own.filter(|own| own.number <= self.membership.lock().number) {
             Some(_) => Ok(disk),
             None => refused(format!("cell disk {path} was used without the other disks and has other data")),
@@ -189,9 +195,9 @@ impl Mirror {
     /// Drops the former engine of an offline disk, and with it the lock of the disk, unless `engine` is the same or a resync
     /// uses the former engine.
     pub fn release_engine(&self, disk: usize, engine: &Arc<dyn Disk>) {
-        let Some(_no_resync) = self.resync_locks[disk].try_lock() else { return };
+        let Some(_no_resync) = self.disks.all()[disk].resync.try_lock() else { return };
         let _membership = self.membership.lock();
-        let member = &self.members[disk];
+        let member = self.member(disk);
         if member.mode() == DiskMode::Offline && !Arc::ptr_eq(&member.engine(), engine) {
             member.replace_engine(Arc::new(AbsentDisk::new(engine.path())));
         }
@@ -207,15 +213,15 @@ impl Mirror {
         finish: impl FnOnce() -> Result<()>,
     ) -> Result<Copied> {
         // A second resync of the disk must not find the first one's mode.
-        let _resync = self.resync_locks[disk].lock();
+        let _resync = self.disks.all()[disk].resync.lock();
         {
             let _membership = self.membership.lock();
-            if self.members[disk].mode() != DiskMode::Offline {
+            if self.member(disk).mode() != DiskMode::Offline || self.is_dropped(disk) {
                 let path = engine.path().display();
                 return Err(Error::new(ErrorKind::Invalid, format!("cell disk {path} is not offline")));
             }
             // A write from before the failure must not reach the disk after the resync.
-            let outstanding = self.pools[disk].outstanding();
+            let outstanding = self.disks.all()[disk].pool.outstanding();
             if outstanding > 0 && !engine.is_watched() {
                 let message = format!(
                     "{outstanding} operations on cell disk {} from before its failure have not ended; wait, or restart the \
@@ -224,20 +230,20 @@ impl Mirror {
                 );
                 return Err(Error::new(ErrorKind::Invalid, message));
             }
-            self.members[disk].replace_engine(super::watched(engine, &self.pools[disk], self.patience));
+            self.member(disk).replace_engine(super::watched(engine, &self.disks.all()[disk].pool, self.patience));
         }
         let result = self.resync(disk, check, finish);
         if result.is_err() {
             let _membership = self.membership.lock();
-            if self.members[disk].mode() != DiskMode::Online {
-                self.members[disk].leave();
+            if self.member(disk).mode() != DiskMode::Online {
+                self.member(disk).leave();
             }
         }
         result
     }
 
     fn resync(&self, disk: usize, check: &dyn DamageCheck, finish: impl FnOnce() -> Result<()>) -> Result<Copied> {
-        let path = self.members[disk].path().display();
+        let path = self.member(disk).path().display();
         let work = self.begin_resync(disk).context(|| format!("could not begin the resync of cell disk {path}"))?;
         // The disk's record of intents is from before its failure.
         self.try_trim(Duration::MAX, true).context(|| format!("could not begin the resync of cell disk {path}"))?;
@@ -245,21 +251,21 @@ impl Mirror {
         for (source, (key, regions)) in work {
             let mut copier = Copier::new(self, (source, disk as u16), true, Some(check));
             copier.copy_file(key, &regions).map_err(|CopyError { error, .. }| error).context(|| {
-                let (ino, from) = (key.ino, self.members[usize::from(source)].path().display());
+                let (ino, from) = (key.ino, self.member(usize::from(source)).path().display());
                 format!("could not copy files of inode {ino} from {from} to {path}")
             })?;
             copied.add(&copier.copied);
         }
-        self.disks[disk].sync_everything().context(|| format!("could not sync cell disk {path}"))?;
+        self.disk(disk).sync_everything().context(|| format!("could not sync cell disk {path}"))?;
         finish()?;
         let mut membership = self.membership.lock();
-        if self.members[disk].mode() != DiskMode::Syncing {
+        if self.member(disk).mode() != DiskMode::Syncing {
             return Err(Error::new(ErrorKind::Io, format!("cell disk {path} failed during its resync")));
         }
         let join = |offline: &mut Vec<Option<i64>>| offline[disk] = None;
         self.change_membership(&mut membership, join, false)
             .context(|| format!("could not bring cell disk {path} online"))?;
-        match self.members[disk].mode() {
+        match self.member(disk).mode() {
             DiskMode::Online => Ok(copied),
             _ => Err(Error::new(ErrorKind::Io, format!("cell disk {path} failed during its resync"))),
         }
@@ -269,27 +275,30 @@ impl Mirror {
     /// Returns the files to copy, with the disk that has them.
     fn begin_resync(&self, disk: usize) -> io::Result<Vec<(u16, Work)>> {
         let Some(intents) = &self.intents else { return Err(io::ErrorKind::Unsupported.into()) };
-        let engine = self.members[disk].engine();
-        let _no_changes: Vec<_> =
-            self.sets_of[disk].iter().map(|set| self.set_locks[usize::from(*set)].write()).collect();
+        let engine = self.member(disk).engine();
+        let sets = self.sets_of(disk);
+        let _no_changes: Vec<_> = sets.iter().map(|set| self.lock_of(*set).write()).collect();
         let present = engine.backing_files()?;
         let mut work = Vec::new();
-        for set in self.sets_of[disk].iter().copied() {
-            let is_online = |other: &&u16| self.members[usize::from(**other)].mode() == DiskMode::Online;
-            let source = *self.sets[usize::from(set)].iter().find(is_online).ok_or(io::ErrorKind::NotFound)?;
+        for set in sets {
             let files_of = |listed: &[(u64, Stream)], on: u16| -> HashSet<FileKey> {
                 let key = |(number, stream): &(u64, _)| {
                     Some(FileKey { set, ino: inode_of(*number, set, on)?, stream: *stream })
                 };
                 listed.iter().filter_map(key).collect()
             };
-            let (here, there) =
-                (files_of(&present, disk as u16), files_of(&self.disks[usize::from(source)].backing_files()?, source));
+            let here = files_of(&present, disk as u16);
+            let remove = |key: &FileKey| engine.remove(file_number(key.ino, set, disk as u16), key.stream);
+            if !self.is_live(set) {
+                here.iter().try_for_each(remove)?;
+                continue;
+            }
+            let is_online = |other: &&u16| self.member(usize::from(**other)).mode() == DiskMode::Online;
+            let source = *self.set(set).iter().find(is_online).ok_or(io::ErrorKind::NotFound)?;
+            let there = files_of(&self.disk(usize::from(source)).backing_files()?, source);
             // An unmounted directory looks empty.
             self.probe(usize::from(source))?;
-            for key in here.difference(&there) {
-                engine.remove(file_number(key.ino, set, disk as u16), key.stream)?;
-            }
+            here.difference(&there).try_for_each(remove)?;
             let new = there.difference(&here).map(|key| (*key, vec![WHOLE]));
             let changed = intents.written(set).into_iter().filter(|(key, _)| here.contains(key) && there.contains(key));
             let files: Vec<Work> = new.chain(changed).collect();
@@ -301,7 +310,7 @@ impl Mirror {
                 }
                 let length = |disk: &dyn Disk, on: u16| disk.measure(file_number(key.ino, set, on), key.stream);
                 let (ours, _) = length(engine.as_ref(), disk as u16)?;
-                let (theirs, _) = length(self.disks[usize::from(source)].as_ref(), source)?;
+                let (theirs, _) = length(self.disk(usize::from(source)).as_ref(), source)?;
                 if ours < theirs {
                     let missing = regions_of(&(ours..theirs));
                     intents.restore(&[Record { key: *key, first: missing.start, count: missing.len() as u32 }]);
@@ -309,7 +318,7 @@ impl Mirror {
             }
             work.extend(files.into_iter().map(|work| (source, work)));
         }
-        self.members[disk].set_mode(DiskMode::Syncing);
+        self.member(disk).set_mode(DiskMode::Syncing);
         Ok(work)
     }
 }
@@ -338,7 +347,7 @@ impl<'a> Copier<'a> {
         let mirror = self.mirror;
         self.copied.files += 1;
         let (of_source, of_target) = (failed(self.source), failed(self.target));
-        let lock = || self.is_shared.then(|| mirror.set_locks[usize::from(key.set)].write());
+        let lock = || self.is_shared.then(|| mirror.lock_of(key.set).write());
         // Before the lock: looking the file up reads from the group.
         let keep = self.check.filter(|_| key.stream == Stream::Data).and_then(|check| check.keep(key.ino));
         let ranges = {
@@ -379,7 +388,7 @@ impl<'a> Copier<'a> {
     /// Opens both copies; creates the target's. None if the source has no such file: then the target has none either.
     fn open(&self, key: FileKey) -> Result<Option<Copies>, CopyError> {
         let (of_source, of_target) = (failed(self.source), failed(self.target));
-        let disk = |disk: u16| (&self.mirror.disks[usize::from(disk)], file_number(key.ino, key.set, disk));
+        let disk = |disk: u16| (self.mirror.disk(usize::from(disk)), file_number(key.ino, key.set, disk));
         let ((source, source_number), (target, target_number)) = (disk(self.source), disk(self.target));
         let Some(source) = source.open(source_number, key.stream, false).map_err(of_source)? else {
             self.mirror.probe(usize::from(self.source)).map_err(of_source)?;

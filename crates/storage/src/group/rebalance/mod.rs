@@ -22,6 +22,6 @@ mod plan;
 mod runs;
 
 pub use moves::Move;
-pub use placement::{FileKey, Placement, PlacementRecord};
+pub use placement::{FileKey, Placement, PlacementRecord, inode_of};
 pub use plan::{Chunk, Inventory, plan};
 pub use runs::{OPEN_END, REGION, regions_of};

@@ -180,7 +180,7 @@ impl Placement {
                 // Nothing else than the leftovers is there.
                 let is_last = !state.runs.containers().contains(&left.container)
                     && state.moving.iter().all(|moving| moving.target != left.container);
-                if let Err(error) = self.free(file.key, &mut state, &left, is_last) {
+                if let Err(error) = self.free(&file, &mut state, &left, is_last) {
                     kept.push(left);
                     result = Err(error);
                 }
@@ -192,11 +192,11 @@ impl Placement {
         result
     }
 
-    fn free(&self, key: FileKey, state: &mut State, left: &Leftover, is_last: bool) -> io::Result<()> {
+    fn free(&self, file: &FilePlacement, state: &mut State, left: &Leftover, is_last: bool) -> io::Result<()> {
+        let key = file.key;
         let (disk, number) = (self.container(left.container), file_number(key.ino, key.stripe, left.container));
         if is_last {
-            state.epoch += 1;
-            state.removals.insert(left.container, state.epoch);
+            file.note_removal(state, left.container);
             return disk.remove(number, key.stream);
         }
         let Some(part) = disk.open(number, key.stream, false)? else { return Ok(()) };

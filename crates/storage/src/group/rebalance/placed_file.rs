@@ -3,7 +3,7 @@
 //! Invariants:
 //! - The length of the file is the largest length of its parts.
 //! - A write, a change of the length, an allocation and a punch also reach the new place of regions that are being moved.
-//! - A part is opened again after the file was removed from its container.
+//! - A part is closed when the file is removed from its container, or at the next sync if it has unsynced changes.
 
 use super::placement::{FileKey, FilePlacement, Phase, Placement, State, file_number};
 use super::runs::{bytes_of, regions_of};
@@ -47,11 +47,23 @@ impl Unsynced {
     }
 }
 
+/// The parts that a file has opened.
+#[derive(Debug, Default)]
+pub struct OpenedParts(Mutex<Vec<Part>>);
+
+impl OpenedParts {
+    /// Closes a part that was removed. One with changes that were not synced stays open until the next sync, which finds out
+    /// whether the disk lost them before they were copied.
+    pub fn close(&self, container: u16) {
+        self.0.lock().retain(|part| part.container != container || part.is_unsynced);
+    }
+}
+
 #[derive(Debug)]
 pub struct PlacedFile {
     placement: Arc<Placement>,
     file: Option<Arc<FilePlacement>>,
-    parts: Mutex<Vec<Part>>,
+    parts: Arc<OpenedParts>,
 }
 
 /// A piece of a byte range that is stored on one container.
@@ -59,8 +71,9 @@ type Piece = (Range<u64>, u16);
 
 impl PlacedFile {
     pub fn new(placement: Arc<Placement>, key: FileKey) -> Self {
-        let file = Some(placement.file(key));
-        Self { placement, file, parts: Mutex::default() }
+        let (file, parts) = (placement.file(key), Arc::default());
+        file.add_opened(&parts);
+        Self { placement, file: Some(file), parts }
     }
 
     fn file(&self) -> &FilePlacement {
@@ -95,7 +108,7 @@ impl PlacedFile {
 
     /// Returns the part on a container; None if it does not exist and `create` is false.
     fn part(&self, state: &State, container: u16, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
-        let mut parts = self.parts.lock();
+        let mut parts = self.parts.0.lock();
         let removed = state.removals.get(&container).copied().unwrap_or(0);
         if let Some(at) = parts.iter().position(|part| part.container == container) {
             if parts[at].opened >= removed {
@@ -120,7 +133,7 @@ impl PlacedFile {
     }
 
     fn note_unsynced(&self, container: u16) {
-        let mut parts = self.parts.lock();
+        let mut parts = self.parts.0.lock();
         parts.iter_mut().filter(|part| part.container == container).for_each(|part| part.is_unsynced = true);
     }
 
@@ -369,7 +382,7 @@ impl DiskFile for PlacedFile {
         let FileKey { ino, stripe, .. } = self.key();
         // Without the placement's lock: a copy that waits for a sync would keep readers waiting.
         let unsynced: Vec<Unsynced> = {
-            let mut parts = self.parts.lock();
+            let mut parts = self.parts.0.lock();
             let changed = parts.iter_mut().filter(|part| part.is_unsynced || part.has_new_name);
             changed.map(Unsynced::take).collect()
         };
@@ -378,10 +391,17 @@ impl DiskFile for PlacedFile {
             let sync_name = || self.placement.container(container).sync_name(file_number(ino, stripe, container));
             let synced = if is_unsynced { file.sync() } else { Ok(()) };
             let synced = synced.and_then(|()| if has_new_name { sync_name() } else { Ok(()) });
-            let Err(error) = synced else { continue };
+            let Err(error) = synced else {
+                if let Some(state) = self.file().state.try_read() {
+                    let removed = state.removals.get(&container).copied().unwrap_or(0);
+                    let is_stale = |part: &Part| part.container == container && part.opened < removed;
+                    self.parts.0.lock().retain(|part| !is_stale(part) || part.is_unsynced);
+                }
+                continue;
+            };
             let removed = self.file().state.read().removals.get(&container).copied().unwrap_or(0);
             if opened >= removed {
-                let mut parts = self.parts.lock();
+                let mut parts = self.parts.0.lock();
                 if let Some(part) = parts.iter_mut().find(|part| part.container == container) {
                     part.is_unsynced |= is_unsynced;
                     part.has_new_name |= has_new_name;

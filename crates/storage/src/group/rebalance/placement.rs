@@ -1,10 +1,12 @@
 //! The table of placements.
 //!
-//! Lock order: the table before the state of a file.
+//! The state of a file may be locked for as long as a disk takes for a piece of a file, so nothing waits for it while the table
+//! is locked.
 //!
 //! The container of the stripe's own number stores a file under its inode number. Other containers store it under
 //! [`file_number`].
 
+use super::placed_file::OpenedParts;
 use super::runs::Runs;
 use crate::disk::{Disk, Stream};
 use crate::group::growing::Growing;
@@ -13,7 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Bits of an inode number below the number of the stripe. Copy sets use the bits from 48.
 const STRIPE_SHIFT: u32 = 40;
@@ -35,11 +37,16 @@ pub fn file_number(ino: u64, stripe: u16, container: u16) -> u64 {
 
 /// Returns the inode and the stripe of a file on a container.
 pub fn key_of(number: u64, container: u16) -> (u64, u16) {
-    let ino = number & ((1 << STRIPE_SHIFT) - 1);
+    let ino = inode_of(number);
     match number >> STRIPE_SHIFT & STRIPE_MASK {
         0 => (ino, container),
         stripe => (ino, stripe as u16 - 1),
     }
+}
+
+/// Returns the inode of a file on a container.
+pub fn inode_of(number: u64) -> u64 {
+    number & ((1 << STRIPE_SHIFT) - 1)
 }
 
 /// Bytes on a container that no read may see, and that are to be freed.
@@ -139,6 +146,24 @@ pub struct FilePlacement {
     pub key: FileKey,
     /// Reads and writes hold the lock shared; the copy of a piece holds it exclusively.
     pub state: RwLock<State>,
+    /// The parts that open files have opened.
+    opened: Mutex<Vec<Weak<OpenedParts>>>,
+}
+
+impl FilePlacement {
+    /// Adds the parts of an open file.
+    pub fn add_opened(&self, parts: &Arc<OpenedParts>) {
+        let mut opened = self.opened.lock();
+        opened.retain(|parts| parts.strong_count() > 0);
+        opened.push(Arc::downgrade(parts));
+    }
+
+    /// Records that the file was removed from a container, and closes the parts there, which would keep their space.
+    pub fn note_removal(&self, state: &mut State, container: u16) {
+        state.epoch += 1;
+        state.removals.insert(container, state.epoch);
+        self.opened.lock().iter().filter_map(Weak::upgrade).for_each(|parts| parts.close(container));
+    }
 }
 
 #[derive(Debug, Default)]
@@ -205,15 +230,30 @@ impl Placement {
 
     /// Changes the home of a stripe. No file of the stripe may be on the former home, and none may be created meanwhile.
     pub fn set_home(&self, stripe: u16, home: u16) {
-        let mut table = self.table.write();
-        let former = table.home(stripe);
-        table.homes.insert(stripe, home);
-        table.guests.insert((stripe, home));
-        for file in table.files.values().filter(|file| file.key.stripe == stripe) {
-            let mut state = file.state.write();
-            if state.runs == Runs::all_on(former) {
+        loop {
+            let mut table = self.table.write();
+            let former = table.home(stripe);
+            let files: Vec<_> = table.files.values().filter(|file| file.key.stripe == stripe).cloned().collect();
+            let mut states = Vec::new();
+            let busy = files.iter().find(|file| match file.state.try_write() {
+                Some(state) => {
+                    states.push(state);
+                    false
+                }
+                None => true,
+            });
+            if let Some(busy) = busy {
+                drop(states);
+                drop(table);
+                drop(busy.state.write());
+                continue;
+            }
+            table.homes.insert(stripe, home);
+            table.guests.insert((stripe, home));
+            for state in states.iter_mut().filter(|state| state.runs == Runs::all_on(former)) {
                 state.runs = Runs::all_on(home);
             }
+            return;
         }
     }
 
@@ -235,9 +275,7 @@ impl Placement {
                 match is_target || is_left || state.runs.containers().contains(&container) {
                     true => Ok(()),
                     false => {
-                        state.epoch += 1;
-                        let epoch = state.epoch;
-                        state.removals.insert(container, epoch);
+                        file.note_removal(&mut state, container);
                         disk.remove(number, stream)
                     }
                 }
@@ -277,14 +315,22 @@ impl Placement {
 
     /// Returns the files that have records.
     pub fn recorded(&self) -> Vec<Arc<FilePlacement>> {
-        let table = self.table.read();
-        let is_recorded = |file: &&Arc<FilePlacement>| is_recorded(&table, file);
-        table.files.values().filter(is_recorded).cloned().collect()
+        let (files, homes): (Vec<_>, Vec<u16>) = {
+            let table = self.table.read();
+            let homes = (0..self.containers().len() as u16).map(|stripe| table.home(stripe)).collect();
+            (table.files.values().cloned().collect(), homes)
+        };
+        let is_recorded =
+            |file: &Arc<FilePlacement>| is_recorded(&file.state.read(), homes[usize::from(file.key.stripe)]);
+        let (recorded, others): (Vec<_>, Vec<_>) = files.into_iter().partition(is_recorded);
+        // A file that was closed meanwhile still has its entry.
+        others.into_iter().for_each(|file| self.release(file));
+        recorded
     }
 
-    /// Returns the number of runs of all files, for statistics.
+    /// Returns the number of runs of all files that have records, for statistics.
     pub fn run_count(&self) -> usize {
-        self.table.read().files.values().map(|file| file.state.read().runs.len()).sum()
+        self.recorded().iter().map(|file| file.state.read().runs.len()).sum()
     }
 
     /// Returns the placement of a file, which exists while the value or a record exists.
@@ -305,16 +351,24 @@ impl Placement {
 
     /// Returns where a file is, without an entry for it.
     pub fn runs(&self, key: FileKey) -> Runs {
-        let table = self.table.read();
-        let known = table.files.get(&key).map(|file| file.state.read().runs.clone());
-        known.unwrap_or_else(|| Runs::all_on(table.home(key.stripe)))
+        let known = {
+            let table = self.table.read();
+            table.files.get(&key).cloned().ok_or_else(|| table.home(key.stripe))
+        };
+        known.map_or_else(Runs::all_on, |file| {
+            let runs = file.state.read().runs.clone();
+            self.release(file);
+            runs
+        })
     }
 
     /// Drops the entry of a file that is not open and has no record.
     pub fn release(&self, file: Arc<FilePlacement>) {
         let mut table = self.table.write();
-        // One reference is the table's, one the caller's.
-        if Arc::strong_count(&file) == 2 && !is_recorded(&table, &file) {
+        // One reference is the table's, one the caller's. Of a file that is locked, a move is under way.
+        let home = table.home(file.key.stripe);
+        let is_unused = || file.state.try_read().is_some_and(|state| !is_recorded(&state, home));
+        if Arc::strong_count(&file) == 2 && is_unused() {
             table.files.remove(&file.key);
         }
     }
@@ -342,13 +396,12 @@ impl Placement {
     }
 }
 
-fn is_recorded(table: &Table, file: &FilePlacement) -> bool {
-    let state = file.state.read();
-    state.runs != Runs::all_on(table.home(file.key.stripe)) || !state.leftovers.is_empty() || !state.moving.is_empty()
+fn is_recorded(state: &State, home: u16) -> bool {
+    state.runs != Runs::all_on(home) || !state.leftovers.is_empty() || !state.moving.is_empty()
 }
 
 fn placement(key: FileKey, runs: Runs, leftovers: Vec<Leftover>) -> FilePlacement {
     let (moving, removals) = (Vec::new(), HashMap::new());
     let state = RwLock::new(State { runs, leftovers, moving, epoch: 0, removals, is_removed: false });
-    FilePlacement { key, state }
+    FilePlacement { key, state, opened: Mutex::default() }
 }

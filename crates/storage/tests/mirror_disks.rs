@@ -1,0 +1,274 @@
+//! Disks that join groups with copies, leave them, are lost, and are replaced.
+
+mod support;
+
+use cellar_storage::disk::Disk;
+use cellar_storage::{AbsentDisk, DiskMode, ErrorKind, RebalanceState, Redundancy, Volume, VolumeOptions};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use support::codec::compress;
+use support::disk_changes::{allocated, disk, path, while_writing};
+use support::mirrored::{mirrored, modes};
+use support::{MIB, Random, create, open_with, read_all};
+
+const SIZE: u64 = 8 * MIB;
+
+fn quiet() -> VolumeOptions {
+    VolumeOptions { rebalances: false, rebalance_power: 11, ..mirrored() }
+}
+
+/// Creates files, some of them with compression units. Returns them with their content.
+fn fill(volume: &Volume) -> Vec<(u64, Vec<u8>)> {
+    let mut random = Random::seeded(3);
+    let fill = |number| {
+        let (ino, content) = (create(volume, &format!("file{number}")), random.bytes(SIZE as usize));
+        volume.write(ino, 0, &content).unwrap();
+        (ino, content)
+    };
+    let files: Vec<(u64, Vec<u8>)> = (0..3).map(fill).collect();
+    for au in 0..5 {
+        compress(volume, files[2].0, au, 0).unwrap();
+    }
+    volume.sync().unwrap();
+    files
+}
+
+fn check(volume: &Volume, files: &[(u64, Vec<u8>)]) {
+    for (number, (_, content)) in files.iter().enumerate() {
+        let ino = volume.resolve(&format!("file{number}")).unwrap();
+        assert!(read_all(volume, ino) == *content, "file{number} has other content");
+    }
+}
+
+/// Opens a group on some of the disks in a folder.
+fn open_some(folder: &Path, numbers: &[usize], force_degraded: bool) -> cellar_storage::Result<Arc<Volume>> {
+    let disks: Vec<Arc<dyn Disk>> = numbers.iter().map(|number| disk(folder, *number)).collect();
+    Volume::open(disks, VolumeOptions { force_degraded, ..quiet() })
+}
+
+/// Checks that the content survives the loss of each one of some disks.
+fn check_without_each(folder: &Path, numbers: &[usize], files: &[(u64, Vec<u8>)]) {
+    for lost in numbers {
+        let others: Vec<usize> = numbers.iter().copied().filter(|number| number != lost).collect();
+        let copy = tempfile::tempdir().unwrap();
+        for number in &others {
+            copy_folder(&path(folder, *number), &path(copy.path(), *number));
+        }
+        let volume =
+            open_some(copy.path(), &others, true).unwrap_or_else(|error| panic!("without disk {lost}: {error}"));
+        check(&volume, files);
+        volume.abandon();
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_folder(&entry.path(), &to.join(entry.file_name())),
+            false => drop(std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+        }
+    }
+}
+
+fn used(volume: &Volume) -> Vec<u64> {
+    let used = |disk: &Arc<dyn Disk>| allocated(disk.as_ref()) / MIB;
+    volume.member_disks().map(used).collect()
+}
+
+fn is_even(used: &[u64]) -> bool {
+    let mean = used.iter().sum::<u64>() as f64 / used.len() as f64;
+    used.iter().all(|used| (*used as f64 - mean).abs() <= mean * 0.03 + 1.0)
+}
+
+#[test]
+fn a_disk_joins_a_group_with_copies_while_files_change_and_another_one_leaves() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 2, quiet);
+    let files = fill(&volume);
+    volume.add_disk(disk(folder.path(), 2), None).unwrap();
+    assert_eq!(modes(&volume), [DiskMode::Online; 3]);
+    let files = while_writing(&volume, files, || volume.rebalance().unwrap());
+    let (copied, least) = (volume.rebalance_status().copied_bytes, allocated(volume.disks()[2].as_ref()));
+    assert!(copied <= least * 11 / 10 + 3 * MIB, "copied {copied} bytes, at least {least} had to move");
+    volume.rebalance().unwrap();
+    assert!(is_even(&used(&volume)), "{:?}", used(&volume));
+    check(&volume, &files);
+    let ino = create(&volume, "new");
+    volume.write(ino, 0, &vec![7; 6 * MIB as usize]).unwrap();
+    volume.sync().unwrap();
+    assert!(is_even(&used(&volume)), "a new file is spread evenly: {:?}", used(&volume));
+    volume.close().unwrap();
+    drop(volume);
+    check_without_each(folder.path(), &[0, 1, 2], &files);
+
+    let volume = open_with(folder.path(), 3, quiet);
+    let files: Vec<_> = files.into_iter().map(|(_, content)| content).enumerate().collect();
+    let ino = |number| volume.resolve(&format!("file{number}")).unwrap();
+    let files = files.into_iter().map(|(number, content)| (ino(number), content)).collect();
+    volume.drop_disk(&path(folder.path(), 0), false).unwrap();
+    let files = while_writing(&volume, files, || volume.rebalance().unwrap());
+    assert_eq!(volume.group_status().disks.iter().map(|disk| disk.number).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(allocated(disk(folder.path(), 0).as_ref()), 0);
+    check(&volume, &files);
+    volume.close().unwrap();
+    drop(volume);
+    check_without_each(folder.path(), &[1, 2], &files);
+    // The dropped disk is not used, and never opens the group alone.
+    assert!(open_some(folder.path(), &[0], true).is_err());
+    let volume = open_with(folder.path(), 3, quiet);
+    assert_eq!(modes(&volume), [DiskMode::Online; 2]);
+    check(&volume, &files);
+    volume.close().unwrap();
+}
+
+#[test]
+fn a_lost_disk_is_dropped_by_force_and_never_wins_when_it_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 3, quiet);
+    let files = fill(&volume);
+    volume.offline_disk(&path(folder.path(), 1)).unwrap();
+    // The disk is lost: its copy of this change is missing.
+    let files = while_writing(&volume, files, || std::thread::sleep(Duration::from_millis(20)));
+    volume.sync().unwrap();
+    let error = volume.drop_disk(&path(folder.path(), 1), false).unwrap_err().to_string();
+    assert!(error.contains("is offline; bring the disk online first, or drop it by force"), "{error}");
+    assert!(
+        volume
+            .rebalance()
+            .unwrap_err()
+            .to_string()
+            .contains("is not online; bring the disk online, or drop it by force")
+    );
+    volume.drop_disk(&path(folder.path(), 1), true).unwrap();
+    assert!(volume.group_status().disks[1].is_dropping);
+    let files = while_writing(&volume, files, || volume.rebalance().unwrap());
+    assert_eq!(modes(&volume), [DiskMode::Online; 2]);
+    check(&volume, &files);
+    let error = volume.online_disk(disk(folder.path(), 1)).unwrap_err().to_string();
+    assert!(error.contains("was dropped from the disk group"), "{error}");
+    volume.close().unwrap();
+    drop(volume);
+    check_without_each(folder.path(), &[0, 2], &files);
+    let error = open_some(folder.path(), &[1], false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ForeignDisk, "{error}");
+    let volume = open_with(folder.path(), 3, quiet);
+    assert_eq!(modes(&volume), [DiskMode::Online; 2]);
+    check(&volume, &files);
+    // It can join as another disk: what it stored is removed.
+    volume.add_disk(disk(folder.path(), 1), None).unwrap();
+    volume.rebalance().unwrap();
+    assert_eq!(volume.group_status().disks.iter().map(|disk| disk.number).collect::<Vec<_>>(), [0, 2, 3]);
+    check(&volume, &files);
+    volume.close().unwrap();
+    drop(volume);
+    check_without_each(folder.path(), &[0, 1, 2], &files);
+}
+
+#[test]
+fn a_disk_is_replaced_by_another_one_at_the_same_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 2, quiet);
+    let files = fill(&volume);
+    volume.offline_disk(&path(folder.path(), 1)).unwrap();
+    let error = volume.drop_disk(&path(folder.path(), 1), true).unwrap_err().to_string();
+    assert!(error.contains("2 copies need 2 failure groups, but the disks are in 1"), "{error}");
+    assert!(error.contains("replace the disk"), "{error}");
+    std::fs::rename(path(folder.path(), 1), folder.path().join("broken")).unwrap();
+    volume.replace_disk(&path(folder.path(), 1), disk(folder.path(), 1)).unwrap();
+    let files = while_writing(&volume, files, || volume.rebalance().unwrap());
+    let status = volume.group_status();
+    assert_eq!(status.disks.iter().map(|disk| disk.number).collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(status.disks[1].failure_group.as_deref(), Some("disk1"));
+    check(&volume, &files);
+    volume.close().unwrap();
+    drop(volume);
+    check_without_each(folder.path(), &[0, 1], &files);
+    // The former disk beside the new ones is not used.
+    std::fs::rename(folder.path().join("broken"), path(folder.path(), 2)).unwrap();
+    let volume = open_with(folder.path(), 3, quiet);
+    assert_eq!(modes(&volume), [DiskMode::Online; 2]);
+    check(&volume, &files);
+    volume.close().unwrap();
+}
+
+#[test]
+fn a_start_continues_to_rebuild_the_copies_of_a_disk_that_is_absent() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = Volume::open(
+        (0..4).map(|number| disk(folder.path(), number)).collect(),
+        VolumeOptions { redundancy: Redundancy::High, ..quiet() },
+    )
+    .unwrap();
+    let files = fill(&volume);
+    volume.offline_disk(&path(folder.path(), 3)).unwrap();
+    volume.drop_disk(&path(folder.path(), 3), true).unwrap();
+    volume.abandon();
+    drop(volume);
+    std::fs::remove_dir_all(path(folder.path(), 3)).unwrap();
+    let disks = (0..3).map(|number| disk(folder.path(), number)).collect();
+    let volume = Volume::open(disks, VolumeOptions { redundancy: Redundancy::High, ..quiet() }).unwrap();
+    assert!(volume.group_status().disks[3].is_dropping);
+    assert_eq!(volume.group_status().disks[3].path, path(folder.path(), 3), "the path is known without the disk");
+    volume.rebalance().unwrap();
+    assert_eq!(modes(&volume), [DiskMode::Online; 3]);
+    check(&volume, &files);
+    let total: u64 = used(&volume).iter().sum();
+    assert!(
+        used(&volume).iter().all(|used| used * 3 >= total - 3),
+        "each disk has a copy of everything: {:?}",
+        used(&volume)
+    );
+    volume.close().unwrap();
+}
+
+#[test]
+fn a_disk_is_dropped_when_its_repair_time_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 3, || VolumeOptions { rebalances: true, ..quiet() });
+    let files = fill(&volume);
+    assert_eq!(volume.group_status().disk_repair_time, Some(Duration::from_secs(12 * 3600)));
+    volume.offline_disk(&path(folder.path(), 2)).unwrap();
+    let left = volume.group_status().disks[2].repair_left.unwrap();
+    assert!(left > Duration::from_secs(11 * 3600) && left <= Duration::from_secs(12 * 3600), "{left:?}");
+    volume.set_disk_repair_time(Duration::ZERO).unwrap();
+    assert_eq!(volume.group_status().disks[2].repair_left, None);
+    volume.abandon();
+    drop(volume);
+    let volume = open_with(folder.path(), 3, || VolumeOptions { rebalances: true, ..quiet() });
+    assert_eq!(volume.disk_repair_time(), Duration::ZERO, "the time is durable");
+    volume.set_disk_repair_time(Duration::from_secs(1)).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while volume.group_status().disks.len() > 2 || volume.rebalance_status().state != RebalanceState::Idle {
+        assert!(Instant::now() < deadline, "{:?}", volume.group_status());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    check(&volume, &files);
+    volume.close().unwrap();
+}
+
+#[test]
+fn errors_say_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 3, quiet);
+    let refused = |result: cellar_storage::Result<()>, expected: &str| {
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error} lacks {expected}");
+    };
+    let at = |number| path(folder.path(), number);
+    refused(volume.add_disk(disk(folder.path(), 1), None), "is in the disk group already");
+    refused(volume.add_disk(disk(folder.path(), 4), Some("x".repeat(40))), "failure group");
+    refused(volume.replace_disk(&at(1), disk(folder.path(), 1)), "is in the disk group already");
+    volume.offline_disk(&at(1)).unwrap();
+    refused(volume.drop_disk(&at(0), true), "some data have their last copy on cell disk");
+    volume.drop_disk(&at(1), true).unwrap();
+    refused(volume.drop_disk(&at(1), true), "is being dropped already");
+    refused(volume.drop_disk(&at(0), false), "2 copies need 2 failure groups, but the disks are in 1");
+    volume.undrop_disk(&at(1)).unwrap();
+    volume.online_disk(disk(folder.path(), 1)).unwrap();
+    assert_eq!(modes(&volume), [DiskMode::Online; 3]);
+    refused(volume.add_disk(Arc::new(AbsentDisk::new("/nowhere")), None), "/nowhere");
+    refused(volume.set_disk_repair_time(Duration::from_secs(u64::MAX)), "too long");
+    volume.close().unwrap();
+}
