@@ -222,7 +222,7 @@ impl History {
         match self.open(&run, &others, false) {
             Ok(volume) => {
                 self.counts.opened += 1;
-                check(&volume, &mut self.files);
+                self.disks.with_power(|| check(&volume, &mut self.files));
                 self.correct_configuration(&volume, &run);
                 let changed = self.change(&volume, &run, round);
                 if let Err(error) = &changed {

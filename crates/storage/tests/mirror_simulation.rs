@@ -120,7 +120,7 @@ impl History {
         match self.open(&run, false) {
             Ok(volume) => {
                 self.opened += 1;
-                check(&volume, &mut self.files);
+                self.disks.with_power(|| check(&volume, &mut self.files));
                 let changed = self.change(&volume, &run, round);
                 if changed.is_ok() && self.random.below(3) == 0 {
                     let closed = volume.close();

@@ -120,7 +120,7 @@ impl History {
     fn round(&mut self, round: u64) {
         match self.open() {
             Ok(volume) => {
-                check(&volume, &mut self.files);
+                self.disks.with_power(|| check(&volume, &mut self.files));
                 self.correct_configuration(&volume);
                 let changed = self.change(&volume, round);
                 if changed.is_ok() && self.random.below(3) == 0 && volume.close().is_ok() {

@@ -211,6 +211,20 @@ impl MemoryDisks {
         self.state.lock().is_off()
     }
 
+    /// Keeps the power on while `work` runs: background threads change the disks meanwhile. Does nothing if the power is off.
+    pub fn with_power(&self, work: impl FnOnce()) {
+        let left = {
+            let mut state = self.state.lock();
+            if state.is_off() {
+                return;
+            }
+            let changes = state.changes;
+            state.power_off_at.take().map(|at| at - changes)
+        };
+        work();
+        left.into_iter().for_each(|left| self.power_off_after(left));
+    }
+
     /// Returns the disks after a crash, with the power on. The disks of `self` continue as if there had been no crash.
     pub fn crash(&self, crash: Crash, random: &mut Random) -> Self {
         let state = self.state.lock();
