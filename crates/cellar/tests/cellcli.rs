@@ -279,6 +279,39 @@ fn metrics_have_oracle_s_names_and_the_values_of_the_counters() {
 }
 
 #[test]
+fn disks_of_the_group_are_added_dropped_and_replaced() {
+    let cell = Cell::start();
+    let disk = |name: &str| cell.path(name).display().to_string();
+    let altered = "DiskGroup DG_c1 successfully altered\n";
+    let wait_for = |expected: &str| {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while cell.text("list griddisk attributes name, asmFailGroupName") != expected {
+            assert!(std::time::Instant::now() < deadline, "{}", cell.text("list griddisk attributes all"));
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    };
+    let add = format!("alter diskgroup DG_c1 add failgroup third disk '{}' rebalance power 11", disk("disk3"));
+    assert_eq!(cell.text(&add), altered);
+    let config = fs::read_to_string(cell.path("cell.toml")).unwrap();
+    assert!(config.contains(&format!("path = \"{}\", failure_group = \"third\"", disk("disk3"))), "{config}");
+    assert_eq!(cell.text("list diskgroup attributes rebalancePower"), "\t 11\n");
+    assert_eq!(cell.text("alter diskgroup all drop disk CD_00_c1"), altered);
+    wait_for("\t DG_CD_01_c1\t right\n\t DG_CD_02_c1\t third\n");
+    let refused = cell.error("alter diskgroup all drop disk DG_CD_01_c1");
+    assert!(refused.contains("2 copies need 2 failure groups, but the disks are in 1"), "{refused}");
+    assert_eq!(cell.text("alter griddisk DG_CD_01_c1 inactive"), "GridDisk DG_CD_01_c1 successfully altered\n");
+    let replace = format!("alter diskgroup all replace disk CD_01_c1 with '{}'", disk("disk4"));
+    assert_eq!(cell.text(&replace), altered);
+    wait_for("\t DG_CD_02_c1\t third\n\t DG_CD_03_c1\t right\n");
+    assert_eq!(cell.text("alter diskgroup all set disk_repair_time = 2d"), altered);
+    assert_eq!(cell.text("list diskgroup attributes diskRepairTime"), "\t 172800\n");
+    assert_eq!(cell.text("alter diskgroup all rebalance"), "DiskGroup DG_c1 rebalance started\n");
+    assert!(cell.error("alter diskgroup all rebalance power 12").starts_with("CELL-90007: POWER 12"));
+    let refused = cell.error("alter diskgroup all drop disk CD_07_c1");
+    assert!(refused.contains("CD_07_c1 is not a disk of the group; its disks are"), "{refused}");
+}
+
+#[test]
 fn disks_keep_their_numbers_after_a_drop() {
     let cell = Cell::with_group(|disk1, disk2| format!("disks = [\"{disk1}\", \"{disk2}\"]\n"));
     let group = |arguments: &[&str]| {

@@ -2,6 +2,7 @@
 
 use super::error::Error;
 use cellar_cell::cell_request::RequestError;
+use cellar_cell::config::Config;
 use cellar_cell::{group, status};
 use cellar_format::wire::{CellStatus, GroupAction, GroupRequest};
 use serde_json::Value;
@@ -10,6 +11,8 @@ use std::time::Duration;
 
 pub struct Connection {
     pub socket: PathBuf,
+    /// The cell's configuration file, if the command knows it.
+    pub config: Option<PathBuf>,
     /// Time between the two readings that rates are computed from.
     pub interval: Duration,
 }
@@ -30,8 +33,20 @@ impl Connection {
 
     /// Sends a request for the disk group, and returns the state of the group after it.
     pub fn group_request(&self, action: GroupAction, disk: &str, rate: u64) -> Result<Value, Error> {
-        let request = GroupRequest { rate, ..GroupRequest::on_disk(action, disk.to_owned()) };
-        group::request(&self.socket, &request).map_err(error)
+        self.send(&GroupRequest { rate, ..GroupRequest::on_disk(action, disk.to_owned()) })
+    }
+
+    pub fn send(&self, request: &GroupRequest) -> Result<Value, Error> {
+        group::request(&self.socket, request).map_err(error)
+    }
+
+    /// Adds a disk to the group, and to the configuration file if it is known. Returns false if the operator must extend the
+    /// list of disks there.
+    pub fn add(&self, request: &GroupRequest) -> Result<bool, Error> {
+        let Some(file) = &self.config else { return self.send(request).map(|_| false) };
+        let config = Config::read(file).map_err(|error| Error::refused(error.to_string()))?;
+        let (_, warning) = crate::group::add(file, &config, request).map_err(Error::refused)?;
+        Ok(warning.is_none())
     }
 }
 

@@ -126,14 +126,16 @@ fn has_signs(value: &str) -> bool {
 }
 
 pub fn run(arguments: &CellcliArguments) -> ExitCode {
-    let path = match arguments.cell.clone().map_or_else(default_cell, Ok).and_then(|path| socket(&path)) {
-        Ok(path) => path,
+    let found = arguments.cell.clone().map_or_else(default_cell, Ok).and_then(|path| Ok((socket(&path)?, path)));
+    let (socket, path) = match found {
+        Ok(found) => found,
         Err(error) => {
             eprintln!("cellar cellcli: {error}");
             return CONFIG_EXIT.into();
         }
     };
-    let connection = Connection { socket: path, interval: Duration::from_millis(arguments.interval) };
+    let config = Some(path).filter(|path| *path != socket);
+    let connection = Connection { socket, config, interval: Duration::from_millis(arguments.interval) };
     let mut session = Session::new(connection, arguments.json, arguments.is_read_only);
     let commands = &arguments.commands.0;
     let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();

@@ -5,6 +5,7 @@ use super::super::connection::Connection;
 use super::super::error::Error;
 use super::super::names::disk_group_name;
 use super::super::value::Value;
+use super::disk_group_changes::Change;
 use super::{Object, ObjectType};
 use cellar_format::wire::GroupAction;
 
@@ -27,11 +28,14 @@ impl ObjectType for DiskGroup {
         &[
             "name",
             "allocationUnitSize",
+            "diskRepairTime",
             "freeSpace",
             "id",
             "offlineDisks",
             "readsFromOtherCopy",
             "readsPastCap",
+            "rebalancePower",
+            "rebalanceStatus",
             "repairs",
             "resyncReadSize",
             "resyncWrittenSize",
@@ -63,11 +67,14 @@ impl ObjectType for DiskGroup {
         Ok(vec![vec![
             disk_group_name(&status.name).into(),
             bytes("allocation_unit_size"),
+            count("disk_repair_time"),
             mib("free_mb"),
             count("group_id"),
             count("offline_disks"),
             count("reads_from_other_copy"),
             count("reads_past_cap"),
+            Value::of_json(&group["rebalance"]["power"], Value::Count),
+            Value::of_json(&group["rebalance"]["state"], Value::Count),
             count("repairs"),
             bytes("resync_read_bytes"),
             bytes("resync_written_bytes"),
@@ -87,11 +94,23 @@ impl ObjectType for DiskGroup {
     }
 
     fn alterations(&self) -> &'static [&'static str] {
-        &["{ALL | name} SCRUB [RATE mib_per_second]", "{ALL | name} SCRUB STOP"]
+        &[
+            "{ALL | name} SCRUB [RATE mib_per_second]",
+            "{ALL | name} SCRUB STOP",
+            "{ALL | name} ADD [FAILGROUP name] DISK path [, path]... [REBALANCE POWER power]",
+            "{ALL | name} DROP DISK {disk | path} [, {disk | path}]... [FORCE] [REBALANCE POWER power]",
+            "{ALL | name} UNDROP {DISKS | DISK {disk | path} [, {disk | path}]...}",
+            "{ALL | name} REPLACE DISK {disk | path} WITH path [REBALANCE POWER power]",
+            "{ALL | name} REBALANCE [POWER power]",
+            "{ALL | name} SET DISK_REPAIR_TIME = time",
+        ]
     }
 
     fn alter(&self, cell: &Connection, _object: &Object, operation: &Operation) -> Result<&'static str, Error> {
         let Operation::Words(words) = operation else { return Err(self.cannot(operation)) };
+        if let Some(change) = Change::parse(words)? {
+            return change.run(cell);
+        }
         let upper: Vec<String> = words.iter().map(|word| word.to_ascii_uppercase()).collect();
         let rate = match upper.iter().map(String::as_str).collect::<Vec<_>>()[..] {
             ["SCRUB", "STOP"] => {

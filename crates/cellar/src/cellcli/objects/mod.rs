@@ -5,6 +5,7 @@
 mod cell;
 mod database;
 mod disk_group;
+mod disk_group_changes;
 mod disks;
 mod metric_current;
 mod metric_definition;
