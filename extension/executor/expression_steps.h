@@ -61,7 +61,7 @@ typedef struct Value
 	bool		isnull;
 } Value;
 
-/* The most values of a subquery that reach a scan, a power of two. */
+/* The most different values of a subquery that reach a scan. */
 #define CELLAR_SUBQUERY_VALUES_MAX	262144
 
 /* The subquery of IN, executed when the scan starts. */
@@ -70,8 +70,8 @@ typedef struct SubqueryValues
 	PlanState  *subquery;
 	int16		typlen;			/* of the first column */
 
-	/* the values of the first column */
-	int64	   *integers;
+	/* the different values of the first column */
+	int64	   *integers;		/* NULL before the first execution */
 	int			nintegers;
 	bool		has_null;
 } SubqueryValues;

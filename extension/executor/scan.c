@@ -396,9 +396,43 @@ stop_scan(CellarScanState *state)
 	state->progress.rows_emitted = 0;
 }
 
+/* Returns whether another state of the list has the same plan state. */
+static bool
+shares_plan_state(List *subqueries, const SubPlanState *subquery)
+{
+	ListCell   *lc;
+
+	foreach(lc, subqueries)
+	{
+		if (lfirst(lc) != subquery && lfirst_node(SubPlanState, lc)->planstate == subquery->planstate)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Lets each hashed subquery of the conditions be executed again if its parameters have
+ * changed: the filter and all conditions have different states of a subquery with the
+ * same plan state, and the first one that is evaluated resets the parameters.
+ */
+static void
+forget_hashed_subqueries(List *subqueries)
+{
+	ListCell   *lc;
+
+	foreach(lc, subqueries)
+	{
+		SubPlanState *subquery = lfirst_node(SubPlanState, lc);
+
+		if (subquery->planstate->chgParam != NULL && shares_plan_state(subqueries, subquery))
+			subquery->hashtable = NULL;
+	}
+}
+
 static void
 rescan(CustomScanState *node)
 {
+	forget_hashed_subqueries(node->ss.ps.subPlan);
 	stop_scan((CellarScanState *) node);
 }
 

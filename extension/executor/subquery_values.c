@@ -54,8 +54,8 @@ remove_duplicates(SubqueryValues *values)
 }
 
 /*
- * Executes the subquery.  The values are in the per-tuple memory of the expression
- * context.  Returns false if there are too many different values for a request.
+ * Executes the subquery, unless its values are known and its parameters have not
+ * changed since.  Returns false if there are too many different values for a request.
  */
 bool
 cellar_execute_subquery(SubqueryValues *values, ExprContext *econtext)
@@ -63,16 +63,21 @@ cellar_execute_subquery(SubqueryValues *values, ExprContext *econtext)
 	PlanState  *subquery = values->subquery;
 	ScanDirection direction = subquery->state->es_direction;
 	Bitmapset  *changed = bms_copy(subquery->chgParam);
-	MemoryContext oldcontext = MemoryContextSwitchTo(econtext->ecxt_per_query_memory);
+	MemoryContext oldcontext;
 	int			allocated = INITIAL_VALUES;
-	bool		fits = true;
 
-	values->integers = MemoryContextAlloc(econtext->ecxt_per_tuple_memory, allocated * sizeof(int64));
+	if (values->integers != NULL && changed == NULL)
+		return values->nintegers <= CELLAR_SUBQUERY_VALUES_MAX;
+
+	oldcontext = MemoryContextSwitchTo(econtext->ecxt_per_query_memory);
+	if (values->integers != NULL)
+		pfree(values->integers);
+	values->integers = palloc(allocated * sizeof(int64));
 	values->nintegers = 0;
 	values->has_null = false;
 	subquery->state->es_direction = ForwardScanDirection;
 	ExecReScan(subquery);
-	while (fits)
+	for (;;)
 	{
 		TupleTableSlot *slot = ExecProcNode(subquery);
 		Datum		datum;
@@ -90,19 +95,21 @@ cellar_execute_subquery(SubqueryValues *values, ExprContext *econtext)
 		if (values->nintegers == allocated)
 		{
 			remove_duplicates(values);
+			if (values->nintegers > CELLAR_SUBQUERY_VALUES_MAX)
+				break;
 			if (values->nintegers > allocated / 2)
 			{
-				fits = allocated < CELLAR_SUBQUERY_VALUES_MAX;
 				allocated *= 2;
 				values->integers = repalloc(values->integers, allocated * sizeof(int64));
 			}
 		}
 		values->integers[values->nintegers++] = cellar_integer_value(datum, values->typlen);
 	}
+	remove_duplicates(values);
 	subquery->state->es_direction = direction;
 
 	/* PostgreSQL's hash table of the values, if there is one, must be built again. */
 	subquery->chgParam = changed;
 	MemoryContextSwitchTo(oldcontext);
-	return fits;
+	return values->nintegers <= CELLAR_SUBQUERY_VALUES_MAX;
 }

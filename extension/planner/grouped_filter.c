@@ -6,21 +6,28 @@
  *
  * If the joined column is a group key, the filter drops all rows of a group or
  * none, and the join would drop the group.  Only what is evaluated for a dropped
- * group must not raise an error: columns, comparisons, sums and products of numerics
- * that cannot overflow, and aggregates that raise no error for them.
+ * group must not raise an error: columns, comparisons, LIKE with a plain pattern,
+ * sums and products of numerics that cannot overflow, and aggregates that raise no
+ * error for them.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "catalog/pg_type.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
 #include "optimizer/optimizer.h"
+#include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
 
 #include "cellar.h"
 #include "cellar/planner.h"
+
+/* The digits of a constant that counts as of a declared precision. */
+#define DIGITS_MAX	1000
 
 /* Returns whether the target list consists of columns and constants. */
 bool
@@ -62,23 +69,56 @@ is_safe_aggregate(const Aggref *aggref)
 	}
 }
 
+/* Returns whether a numeric may have more digits than a declared precision allows. */
+static bool
+is_unbounded(Node *node)
+{
+	if (exprType(node) != NUMERICOID)
+		return false;
+	if (IsA(node, Const))
+		return !((Const *) node)->constisnull &&
+			strlen(DatumGetCString(DirectFunctionCall1(numeric_out, ((Const *) node)->constvalue))) > DIGITS_MAX;
+	return (IsA(node, Var) || IsA(node, Param)) && exprTypmod(node) < 0;
+}
+
+static bool
+unbounded_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if ((IsA(node, Var) || IsA(node, Param) || IsA(node, Const)) && is_unbounded(node))
+		return true;
+	return expression_tree_walker(node, unbounded_walker, context);
+}
+
 /*
  * Returns whether a numeric operator cannot overflow: numerics of a declared precision
  * have at most 1000 digits.
  */
 static bool
-is_safe_arithmetic(const OpExpr *expr)
+is_safe_arithmetic(OpExpr *expr)
 {
-	ListCell   *lc;
+	return (expr->opfuncid == F_NUMERIC_ADD || expr->opfuncid == F_NUMERIC_SUB || expr->opfuncid == F_NUMERIC_MUL) &&
+		!unbounded_walker((Node *) expr, NULL);
+}
 
-	if (expr->opfuncid != F_NUMERIC_ADD && expr->opfuncid != F_NUMERIC_SUB && expr->opfuncid != F_NUMERIC_MUL)
-		return false;
-	foreach(lc, expr->args)
-	{
-		if (IsA(lfirst(lc), Var) && ((Var *) lfirst(lc))->vartypmod < 0)
-			return false;
-	}
-	return true;
+/* Returns whether the function converts integers without loss. */
+static bool
+is_safe_cast(Oid function)
+{
+	return function == F_NUMERIC_INT2 || function == F_NUMERIC_INT4 || function == F_NUMERIC_INT8 ||
+		function == F_INT4_INT2 || function == F_INT8_INT2 || function == F_INT8_INT4;
+}
+
+/* Returns whether an operator is LIKE with a constant pattern without escapes. */
+static bool
+is_plain_pattern(const OpExpr *expr)
+{
+	Const	   *pattern = list_length(expr->args) == 2 ? lsecond(expr->args) : NULL;
+
+	return cellar_function_class(expr->opfuncid) == CELLAR_FUNCTION_PATTERN && pattern != NULL &&
+		IsA(pattern, Const) && !pattern->constisnull &&
+		strchr(TextDatumGetCString(pattern->constvalue), '\\') == NULL;
 }
 
 static bool
@@ -102,6 +142,9 @@ may_fail_walker(Node *node, void *context)
 		case T_Const:
 		case T_Param:
 		case T_RelabelType:
+		case T_FromExpr:
+		case T_JoinExpr:
+		case T_RangeTblRef:
 		case T_BoolExpr:
 		case T_BooleanTest:
 		case T_NullTest:
@@ -109,10 +152,18 @@ may_fail_walker(Node *node, void *context)
 		case T_Aggref:
 			if (!is_safe_aggregate((Aggref *) node))
 				return true;
+			/* A sum of numerics without a declared precision can overflow. */
+			if (((Aggref *) node)->aggtranstype == INTERNALOID && unbounded_walker((Node *) ((Aggref *) node)->args, NULL))
+				return true;
 			break;
 		case T_OpExpr:
 			set_opfuncid((OpExpr *) node);
-			if (!is_comparison(((OpExpr *) node)->opfuncid) && !is_safe_arithmetic((OpExpr *) node))
+			if (!is_comparison(((OpExpr *) node)->opfuncid) && !is_safe_arithmetic((OpExpr *) node) &&
+				!is_plain_pattern((OpExpr *) node))
+				return true;
+			break;
+		case T_FuncExpr:
+			if (!is_safe_cast(((FuncExpr *) node)->funcid))
 				return true;
 			break;
 		case T_ScalarArrayOpExpr:
@@ -150,8 +201,9 @@ cellar_has_group_key(const Plan *plan, const Var *column)
 		return false;
 	for (int i = 0; i < agg->numCols; i++)
 	{
+		/* Values of a group are equal for the join, too. */
 		if (agg->grpColIdx[i] == column->varattno)
-			return true;
+			return !OidIsValid(agg->grpCollations[i]) || get_collation_isdeterministic(agg->grpCollations[i]);
 	}
 	return false;
 }

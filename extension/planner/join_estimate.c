@@ -311,6 +311,12 @@ missing_cost(PlannerInfo *root, const Path *path, bool filtered)
 		case T_IncrementalSortPath:
 			child = ((const SortPath *) path)->subpath;
 			break;
+		case T_UpperUniquePath:
+			child = ((const UpperUniquePath *) path)->subpath;
+			break;
+		case T_LimitPath:
+			child = ((const LimitPath *) path)->subpath;
+			break;
 		case T_MaterialPath:
 			child = ((const MaterialPath *) path)->subpath;
 			break;

@@ -32,6 +32,7 @@
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
+#include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/planner.h"
@@ -405,7 +406,7 @@ add_join_subqueries(Plan *plan, void *cost)
 {
 	Cost		call = 0;
 
-	if (!IsA(plan, HashJoin))
+	if (!IsA(plan, HashJoin) || !((HashJoin *) plan)->join.inner_unique)
 		return;
 	add_call_costs((Node *) ((HashJoin *) plan)->join.joinqual, &call);
 	*(Cost *) cost += call * plan->plan_rows * ROWS_PER_MATCH;
@@ -419,6 +420,8 @@ is_unnested_cheaper(PlannedStmt *statement, PlannedStmt *unnested)
 
 	if (cellar_cost_factor == 0)
 		return true;
+	if (CellarPlanDisabledNodes(unnested->planTree) > CellarPlanDisabledNodes(statement->planTree))
+		return false;
 	visit_statement(statement, add_join_subqueries, &cost);
 	return unnested->planTree->total_cost < cost * UNNESTED_COST_FRACTION;
 }
@@ -428,7 +431,8 @@ plan_with_join_filters(Query *parse, const char *query_string, int cursor_option
 					   ParamListInfo parameters CELLAR_PLANNER_PARAMETER)
 {
 	planner_hook_type plan = previous_planner_hook != NULL ? previous_planner_hook : standard_planner;
-	Query	   *unnested = cellar_unnest_subqueries(parse);
+	/* WHERE CURRENT OF needs the scan of one table. */
+	Query	   *unnested = (cursor_options & CURSOR_OPT_FAST_PLAN) != 0 ? NULL : cellar_unnest_subqueries(parse);
 	PlannedStmt *statement = plan(parse, query_string, cursor_options, parameters CELLAR_PLANNER_ARGUMENT);
 	FilterContext context = {0};
 

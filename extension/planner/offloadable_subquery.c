@@ -40,6 +40,33 @@ is_volatile(const PlannerInfo *root, int n)
 }
 
 /*
+ * Returns whether a planned subquery might raise an error: PostgreSQL executes it only
+ * for the first row that reaches the condition.  Only queries of tables are examined.
+ */
+static bool
+may_fail(const PlannerInfo *root)
+{
+	const Query *query = root->parse;
+	ListCell   *lc;
+
+	if (query->setOperations != NULL || query->hasTargetSRFs || query->hasWindowFuncs || query->hasSubLinks ||
+		query->groupingSets != NIL || query->limitCount != NULL || query->limitOffset != NULL ||
+		root->init_plans != NIL)
+		return true;
+	foreach(lc, query->rtable)
+	{
+		const RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+
+		if (rte->rtekind == RTE_JOIN || rte->rtekind == RTE_RESULT)
+			continue;
+		if (rte->rtekind != RTE_RELATION || rte->tablesample != NULL || rte->securityQuals != NIL)
+			return true;
+	}
+	return cellar_may_fail((Node *) query->targetList) || cellar_may_fail((Node *) query->jointree) ||
+		cellar_may_fail(query->havingQual);
+}
+
+/*
  * Returns why the cell cannot evaluate a condition with a subquery, or NULL.  `root`
  * is NULL if the condition is not a restriction of a scan.
  */
@@ -56,6 +83,8 @@ cellar_subquery_unsuitable(const PlannerInfo *root, SubPlan *subplan)
 		return "the expression contains a subquery whose values are not integers, dates or timestamps";
 	if (((Plan *) list_nth(root->glob->subplans, subplan->plan_id - 1))->plan_rows > SUBQUERY_ROWS_MAX)
 		return "the expression contains a subquery with too many rows";
+	if (may_fail(list_nth_node(PlannerInfo, root->glob->subroots, subplan->plan_id - 1)))
+		return "the expression contains a subquery that might raise an error";
 	if (is_volatile(root, subplan->plan_id))
 		return "the expression contains a subquery with a volatile function";
 	return NULL;

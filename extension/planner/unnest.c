@@ -16,9 +16,8 @@
  *
  * A row without a group is dropped by the join.  The condition must not be true for
  * it either: the operator and the expression over the aggregates are strict, and
- * the aggregates are NULL without rows.  Expressions that are evaluated for rows or
- * groups that no row of the outer query needs must not raise errors.  Nothing else is
- * evaluated for other rows than before.
+ * the aggregates are NULL without rows.  Expressions that are evaluated for other rows
+ * than before must not raise errors: those in the subquery, and both operands.
  *
  * The statement is planned in both forms, and the costs decide (join_filter.c).
  *
@@ -44,6 +43,7 @@
 
 #include "cellar.h"
 #include "cellar/cell.h"
+#include "cellar/compat.h"
 #include "cellar/planner.h"
 
 /* A subquery that can be replaced. */
@@ -56,6 +56,15 @@ typedef struct Unnesting
 	List	   *aggregates;		/* Aggrefs */
 	Index		rtindex;		/* of the groups in the outer query */
 } Unnesting;
+
+/* Returns whether the function of an operator compares values, and raises no error. */
+static bool
+is_comparison(Oid function)
+{
+	CellarFunctionClass class = cellar_function_class(function);
+
+	return class == CELLAR_FUNCTION_EQUALITY || class == CELLAR_FUNCTION_ORDER;
+}
 
 /* Returns the members of a conjunction. */
 static List *
@@ -80,6 +89,27 @@ is_large_table_on_cell(Oid relid)
 
 	table_close(relation, NoLock);
 	return suitable;
+}
+
+/* Returns whether no column of a table is an expression that a query evaluates. */
+static bool
+has_stored_columns(Oid relid)
+{
+	Relation	relation = table_open(relid, NoLock);
+	bool		stored = !CellarHasVirtualColumns(RelationGetDescr(relation));
+
+	table_close(relation, NoLock);
+	return stored;
+}
+
+static bool
+higher_level_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if ((IsA(node, Var) && ((Var *) node)->varlevelsup > 1) || (IsA(node, Aggref) && ((Aggref *) node)->agglevelsup > 0))
+		return true;
+	return expression_tree_walker(node, higher_level_walker, context);
 }
 
 /*
@@ -108,12 +138,13 @@ has_simple_form(const Query *subquery)
 			return false;
 		rte = rt_fetch(((RangeTblRef *) lfirst(lc))->rtindex, subquery->rtable);
 		if (rte->rtekind != RTE_RELATION || rte->tablesample != NULL ||
-			(rte->relkind != RELKIND_RELATION && rte->relkind != RELKIND_MATVIEW) ||
-			contain_vars_of_level((Node *) rte->securityQuals, 1))
+			(rte->relkind != RELKIND_RELATION && rte->relkind != RELKIND_MATVIEW) || rte->securityQuals != NIL ||
+			!has_stored_columns(rte->relid))
 			return false;
 		on_cell |= is_large_table_on_cell(rte->relid);
 	}
-	return on_cell && !contain_volatile_functions((Node *) subquery);
+	return on_cell && !contain_volatile_functions((Node *) subquery) &&
+		!query_tree_walker((Query *) subquery, higher_level_walker, NULL, 0);
 }
 
 /*
@@ -206,7 +237,7 @@ analyze_subquery(Unnesting *unnesting)
 	if (unnesting->keys == NIL)
 		return NULL;
 	expr = (Node *) linitial_node(TargetEntry, subquery->targetList)->expr;
-	if (contain_vars_of_level(expr, 1))
+	if (contain_vars_of_level(expr, 1) || cellar_may_fail(eval_const_expressions(NULL, copyObject(expr))))
 		return NULL;
 	expr = replace_aggregates(expr, unnesting);
 	if (!are_suitable(unnesting->aggregates) || contain_nonstrict_functions(expr))
@@ -293,7 +324,8 @@ unnest_condition(Query *query, Node *condition)
 	OpExpr	   *comparison = (OpExpr *) condition;
 
 	if (!IsA(comparison, OpExpr) || list_length(comparison->args) != 2 || comparison->opretset ||
-		!func_strict(get_opcode(comparison->opno)))
+		!func_strict(get_opcode(comparison->opno)) || !is_comparison(get_opcode(comparison->opno)) ||
+		contain_volatile_functions(condition))
 		return NIL;
 	for (int i = 0; i < 2; i++)
 	{
@@ -303,6 +335,8 @@ unnest_condition(Query *query, Node *condition)
 
 		if (!IsA(sublink, SubLink) || sublink->subLinkType != EXPR_SUBLINK)
 			continue;
+		if (cellar_may_fail(eval_const_expressions(NULL, copyObject(list_nth(comparison->args, 1 - i)))))
+			return NIL;
 		unnesting.subquery = castNode(Query, sublink->subselect);
 		expr = analyze_subquery(&unnesting);
 		if (expr == NULL)

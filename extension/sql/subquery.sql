@@ -43,10 +43,21 @@ SELECT q.query, s.filtered, s.same FROM (VALUES
   ('SELECT count(*) FROM sold WHERE word NOT IN (SELECT ''word '' || id FROM goods)'),
   ('SELECT count(*) FROM sold s WHERE item NOT IN (SELECT id FROM goods g WHERE g.kind = s.place)'),
   ('SELECT count(*) FROM sold WHERE (item, place) NOT IN (SELECT id, kind FROM goods WHERE kind IS NOT NULL)'),
-  ('SELECT count(*) FROM sold WHERE item NOT IN (SELECT id FROM goods WHERE kind = 3 AND random() >= 0)')
+  ('SELECT count(*) FROM sold WHERE item NOT IN (SELECT id FROM goods WHERE kind = 3 AND random() >= 0)'),
+  -- PostgreSQL executes the subquery for the first row, and raises no error without rows.
+  ('SELECT count(*) FROM sold WHERE id < 0 AND item NOT IN (SELECT 1 / (id - id) FROM goods)'),
+  ('SELECT count(*) FROM sold WHERE item NOT IN (SELECT s.item FROM sold s JOIN goods g ON g.id = s.id WHERE s.word LIKE ''%7'')')
 ) q(query), subqueries(q.query) s;
--- With other parameters.
+-- With other parameters; the second subquery is in the filter.
+SELECT k, (SELECT count(*) FROM sold WHERE id > 0 AND word NOT IN (SELECT 'word ' || id FROM goods WHERE goods.kind = k)) FROM generate_series(1, 3) k;
 SELECT k, (SELECT count(*) FROM sold WHERE item NOT IN (SELECT id FROM goods WHERE goods.kind = k)) FROM generate_series(1, 3) k;
+
+-- A cursor for WHERE CURRENT OF scans one table.
+BEGIN;
+DECLARE c CURSOR FOR SELECT * FROM goods g WHERE g.low > (SELECT sum(price) FROM sold o WHERE o.item = g.id);
+FETCH 1 FROM c;
+UPDATE goods SET low = low WHERE CURRENT OF c;
+ROLLBACK;
 
 EXPLAIN (COSTS OFF) SELECT sum(s.price) FROM sold s JOIN goods g ON g.id = s.item WHERE g.kind = 3
   AND s.price < (SELECT 0.5 * avg(price) FROM sold o WHERE o.item = g.id);
@@ -57,7 +68,8 @@ SELECT q.query, s.joined, s.same FROM (VALUES
   ('SELECT count(*) FROM goods g WHERE g.id IN (SELECT item FROM sold s WHERE s.price = (SELECT min(price) FROM sold o WHERE o.item = s.item))'),
   ('SELECT g.kind, count(*) FROM goods g LEFT JOIN sold s ON s.item = g.id WHERE s.price > (SELECT avg(price) FROM sold o, goods h WHERE o.item = h.id AND h.kind = g.kind) GROUP BY 1'),
   ('SELECT count(*) FROM goods g WHERE g.low < (SELECT max(id) FROM sold o WHERE o.item = g.id) OR g.id = 7'),
-  -- Not NULL without rows, other conditions, errors of rows that are not needed.
+  ('SELECT count(*) FROM goods g WHERE g.id > (SELECT 0.5 * sum(price) FROM sold o WHERE o.item = g.id)'),
+  -- Not NULL without rows, other conditions, errors of rows that are not needed, outer levels, volatile functions.
   ('SELECT count(*) FROM goods g WHERE g.kind > (SELECT count(*) FROM sold o WHERE o.item = g.id)'),
   ('SELECT count(*) FROM goods g WHERE g.low > (SELECT coalesce(sum(price), 0) FROM sold o WHERE o.item = g.id)'),
   ('SELECT count(*) FROM goods g WHERE g.low IS DISTINCT FROM (SELECT sum(price) FROM sold o WHERE o.item = g.id)'),
@@ -66,7 +78,13 @@ SELECT q.query, s.joined, s.same FROM (VALUES
   ('SELECT count(*) FROM goods g WHERE g.low > (SELECT sum(1000 / (o.item - 299)) FROM sold o WHERE o.item = g.id AND g.id < 299)'),
   ('SELECT count(*) FROM goods g WHERE g.low > (SELECT sum(price) FROM sold o WHERE o.item = g.id AND 1000 / (o.item - 299) > 0) AND g.id < 299'),
   ('SELECT count(*) FROM goods g WHERE g.low > (SELECT sum(price) FROM sold o WHERE o.item = g.id LIMIT 1)'),
-  ('SELECT count(*) FROM goods g WHERE g.low > (SELECT sum(price) FROM sold o WHERE o.item = g.id AND random() >= 0)')
+  ('SELECT count(*) FROM goods g WHERE g.low > (SELECT sum(price) FROM sold o WHERE o.item = g.id AND random() >= 0)'),
+  ('SELECT h.id, (SELECT count(*) FROM goods g WHERE g.low > (SELECT sum(o.price) + h.low FROM sold o WHERE o.item = g.id)) FROM goods h WHERE h.id < 5'),
+  ('SELECT h.id, (SELECT count(*) FROM goods g WHERE g.low > (SELECT sum(o.price) FROM sold o WHERE o.item = g.id AND o.id > h.id)) FROM goods h WHERE h.id < 5'),
+  ('SELECT count(*) FROM goods g WHERE random() < (SELECT max(o.id) FROM sold o WHERE o.item = g.id)'),
+  ('SELECT count(*) FROM goods g WHERE g.id > 0 AND 5 < (SELECT 1000 / (max(o.id) - 1500) FROM sold o WHERE o.item = g.id)'),
+  ('SELECT count(*) FROM goods g WHERE 1000 / (g.id - 399) < (SELECT max(o.id) FROM sold o WHERE o.item = g.id) AND g.id < 399'),
+  ('SELECT count(*) FROM goods g WHERE g.low < (SELECT min(free) * min(free) FROM sold o WHERE o.item = g.id)')
 ) q(query), subqueries(q.query) s;
 
 -- A join filter reaches the scan below an aggregation, unless something could raise an error for other groups.

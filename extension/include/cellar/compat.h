@@ -18,6 +18,7 @@
 #include "executor/tuptable.h"
 #include "funcapi.h"
 #include "nodes/pathnodes.h"
+#include "nodes/plannodes.h"
 #include "optimizer/cost.h"
 #include "pgstat.h"
 #include "storage/bufmgr.h"
@@ -249,6 +250,20 @@ CellarCollationIsC(Oid collation)
 #define CellarDistinctClause(root)	((root)->parse->distinctClause)
 #endif
 
+/* 19 renamed the path that removes adjacent duplicates. */
+#if PG_VERSION_NUM >= 190000
+#define T_UpperUniquePath	T_UniquePath
+typedef UniquePath UpperUniquePath;
+#endif
+
+/* 18 added generated columns that are computed when they are read. */
+#if PG_VERSION_NUM >= 180000
+#define CellarHasVirtualColumns(tupdesc) \
+	((tupdesc)->constr != NULL && (tupdesc)->constr->has_generated_virtual)
+#else
+#define CellarHasVirtualColumns(tupdesc)	((void) (tupdesc), false)
+#endif
+
 /* 16 added the join's SpecialJoinInfo, which is NULL for an inner join. */
 #if PG_VERSION_NUM >= 160000
 #define CellarJoinEqualities(root, join, outer, inner, special) \
@@ -299,6 +314,17 @@ CellarDisablePath(Path *path)
 #else
 	path->startup_cost += disable_cost;
 	path->total_cost += disable_cost;
+#endif
+}
+
+/* Returns how many nodes of a plan are disabled. */
+static inline int
+CellarPlanDisabledNodes(const Plan *plan)
+{
+#if PG_VERSION_NUM >= 180000
+	return plan->disabled_nodes;
+#else
+	return 0;
 #endif
 }
 
