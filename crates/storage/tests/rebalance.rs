@@ -3,7 +3,7 @@
 mod support;
 
 use cellar_storage::disk::{Disk, Stream};
-use cellar_storage::{ErrorKind, RebalanceState, Volume, VolumeOptions};
+use cellar_storage::{ErrorKind, Fallocate, RebalanceState, Volume, VolumeOptions};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -135,6 +135,24 @@ fn disks_of_different_size_are_filled_in_proportion() {
         assert!((expected - 1..=expected + 1).contains(&used), "{} has {used} MiB", disk.path().display());
     }
     assert!(read_all(&volume, ino) == content);
+    volume.close().unwrap();
+}
+
+#[test]
+fn space_that_was_allocated_in_advance_moves() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 1, quiet);
+    let ino = create(&volume, "file");
+    volume.write(ino, 0, &vec![1; MIB as usize]).unwrap();
+    volume.fallocate(ino, MIB, 3 * MIB, Fallocate::Reserve { keep_size: false }).unwrap();
+    volume.sync().unwrap();
+    let before = allocated(volume.disks()[0].as_ref());
+    assert!(before >= 4 * MIB, "the file system allocates space in advance: {before}");
+    volume.add_disk(disk(folder.path(), 1), None).unwrap();
+    volume.drop_disk(&path(folder.path(), 0), false).unwrap();
+    volume.rebalance().unwrap();
+    assert_eq!(allocated(volume.disks()[1].as_ref()), before);
+    assert!(read_all(&volume, ino)[MIB as usize..].iter().all(|byte| *byte == 0));
     volume.close().unwrap();
 }
 

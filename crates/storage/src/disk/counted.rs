@@ -281,6 +281,10 @@ impl DiskFile for CountedFile {
         self.file.is_hole(offset, length)
     }
 
+    fn has_unwritten_space(&self, offset: u64, length: u64) -> io::Result<bool> {
+        self.file.has_unwritten_space(offset, length)
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.stats.count(DiskOperation::Sync, || self.file.sync(), |()| 0)
     }

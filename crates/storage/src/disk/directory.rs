@@ -334,6 +334,26 @@ impl BackingFile {
     }
 }
 
+const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
+
+/// `struct fiemap` of the kernel, with space for one extent.
+#[repr(C)]
+struct ExtentMap {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped_extents: u32,
+    extent_count: u32,
+    reserved: u32,
+    extent: [u64; 7],
+}
+
+impl Default for ExtentMap {
+    fn default() -> Self {
+        Self { start: 0, length: 0, flags: 0, mapped_extents: 0, extent_count: 1, reserved: 0, extent: [0; 7] }
+    }
+}
+
 /// Advises the kernel about a range, or about the whole file if the range is empty. Ignores errors: advice is optional.
 fn advise(file: &File, range: Range<u64>, advice: i32) {
     // SAFETY: the descriptor is open during the call.
@@ -466,6 +486,18 @@ impl DiskFile for BackingFile {
         match (data, io::Error::last_os_error()) {
             (0.., _) => Ok(data as u64 >= offset + length),
             (_, error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(true),
+            (_, error) => Err(error),
+        }
+    }
+
+    fn has_unwritten_space(&self, offset: u64, length: u64) -> io::Result<bool> {
+        let mut map = ExtentMap { start: offset, length, ..ExtentMap::default() };
+        // SAFETY: the descriptor is open during the call, which fills at most `extent_count` extents of the map.
+        let result = unsafe { libc::ioctl(self.file.as_raw_fd(), FS_IOC_FIEMAP, &mut map) };
+        match (result, io::Error::last_os_error()) {
+            (0.., _) => Ok(map.mapped_extents > 0),
+            // The file system has no map of extents.
+            (_, error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOTTY)) => Ok(false),
             (_, error) => Err(error),
         }
     }

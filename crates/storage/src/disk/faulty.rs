@@ -424,6 +424,9 @@ impl DiskFile for FaultyFile {
         self.for_each_lost(offset, length as usize, |_, _| is_lost = true);
         Ok(!is_lost && self.inner.is_hole(offset, length)?)
     }
+    fn has_unwritten_space(&self, offset: u64, length: u64) -> io::Result<bool> {
+        self.inner.has_unwritten_space(offset, length)
+    }
     fn sync(&self) -> io::Result<()> {
         self.injector.sync()?;
         self.inner.sync()

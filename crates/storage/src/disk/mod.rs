@@ -334,6 +334,12 @@ pub trait DiskFile: Send + Sync + Debug {
         Ok(false)
     }
 
+    /// Returns whether [`Self::is_hole`] may be true although space is allocated in a range, which was never written: a later
+    /// write must not fail for lack of space. Engines whose allocated space is no hole return false.
+    fn has_unwritten_space(&self, _offset: u64, _length: u64) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Reads all copies of a range from their media, without locking out changes.
     fn examine(&self, range: &Range<u64>, check: &Check<'_>) -> io::Result<Examined> {
         let read_bytes = range.end - range.start;

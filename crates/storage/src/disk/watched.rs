@@ -196,6 +196,9 @@ impl DiskFile for WatchedFile {
     fn is_hole(&self, offset: u64, length: u64) -> io::Result<bool> {
         self.run(move |file| file.is_hole(offset, length))
     }
+    fn has_unwritten_space(&self, offset: u64, length: u64) -> io::Result<bool> {
+        self.run(move |file| file.has_unwritten_space(offset, length))
+    }
     fn sync(&self) -> io::Result<()> {
         self.run(|file| file.sync())
     }

@@ -224,6 +224,9 @@ impl DiskFile for ModelFile {
     fn is_hole(&self, offset: u64, length: u64) -> io::Result<bool> {
         self.file.is_hole(offset, length)
     }
+    fn has_unwritten_space(&self, offset: u64, length: u64) -> io::Result<bool> {
+        self.file.has_unwritten_space(offset, length)
+    }
     fn sync(&self) -> io::Result<()> {
         self.modelled.sync(|| self.file.sync())
     }

@@ -92,6 +92,9 @@ impl DiskFile for MemberFile {
     fn is_hole(&self, offset: u64, length: u64) -> io::Result<bool> {
         self.opened()?.is_hole(offset, length)
     }
+    fn has_unwritten_space(&self, offset: u64, length: u64) -> io::Result<bool> {
+        self.opened()?.has_unwritten_space(offset, length)
+    }
     fn sync(&self) -> io::Result<()> {
         self.opened()?.sync()
     }

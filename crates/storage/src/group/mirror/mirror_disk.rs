@@ -432,6 +432,10 @@ impl DiskFile for MirroredFile {
         self.set.on_first(|disk| self.existing(disk)?.is_hole(offset, length))
     }
 
+    fn has_unwritten_space(&self, offset: u64, length: u64) -> io::Result<bool> {
+        self.set.on_first(|disk| self.existing(disk)?.has_unwritten_space(offset, length))
+    }
+
     fn sync(&self) -> io::Result<()> {
         let intents = self.set.mirror.intents.as_ref();
         let snapshot: Option<Snapshot> = intents.map(|intents| intents.unsynced(self.key()));

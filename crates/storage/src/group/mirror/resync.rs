@@ -418,6 +418,9 @@ impl<'a> Copier<'a> {
                 if !is_target_hole {
                     target.punch(start, length as u64).map_err(of_target)?;
                 }
+                if source.has_unwritten_space(start, length as u64).map_err(of_source)? {
+                    target.allocate(start, length as u64, true).map_err(of_target)?;
+                }
             } else {
                 read_fully(source, &mut ours[..length], start).map_err(of_source)?;
                 copied.read_bytes += length as u64;

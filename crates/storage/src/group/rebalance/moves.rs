@@ -247,9 +247,15 @@ fn copy_piece(old: &dyn DiskFile, new: &dyn DiskFile, start: u64, buffer: &mut [
             bytes[count..].fill(0);
             new.write_at(bytes, from)?;
             copied += at - from;
-        } else if from < length && !new.is_hole(from, at - from)? {
-            // A punch of an earlier move from there was perhaps not durable before a crash.
-            new.punch(from, at.min(length) - from)?;
+        } else {
+            if from < length && !new.is_hole(from, at - from)? {
+                // A punch of an earlier move from there was perhaps not durable before a crash.
+                new.punch(from, at.min(length) - from)?;
+            }
+            if old.has_unwritten_space(from, at - from)? {
+                // Allocated in advance: a write must not fail for lack of space after the move.
+                new.allocate(from, at - from, true)?;
+            }
         }
     }
     Ok(copied)
