@@ -5,7 +5,7 @@
 
 use cellar_format::wire::{
     BatchHeader, BlockRange, CellStatus, ColumnHeader, CompressProgress, CompressRequest, DueQuery, DueUnits, ErrorReport,
-    Expr, FileIoCounts, FileIoQuery, FileTypeIoCounts, FrameHeader, Hello, InspectQuery, Passthru, RangeDone, RowEntry, ScanRequest, Units,
+    Expr, FileIoCounts, FileIoQuery, FileTypeIoCounts, FrameHeader, HeapTids, Hello, InspectQuery, LeafLinks, Passthru, RangeDone, RowEntry, ScanRequest, Units,
     UnitsQuery, XidQuery, XidStates,
 };
 use cellar_scan::Plan;
@@ -23,7 +23,7 @@ macro_rules! round_trip {
 
 fuzz_target!(|data: &[u8]| {
     let [pick, bytes @ ..] = data else { return };
-    match pick % 23 {
+    match pick % 25 {
         0 => {
             if let Ok(request) = ScanRequest::decode(bytes) {
                 let _ = Plan::compile(&request);
@@ -51,6 +51,8 @@ fuzz_target!(|data: &[u8]| {
         19 => round_trip!(CompressProgress, bytes),
         20 => round_trip!(InspectQuery, bytes),
         21 => round_trip!(FileTypeIoCounts, bytes),
+        22 => round_trip!(LeafLinks, bytes),
+        23 => round_trip!(HeapTids, bytes),
         _ => {
             let _ = ColumnHeader::decode(bytes);
             let _ = RowEntry::decode(bytes);

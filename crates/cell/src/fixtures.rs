@@ -37,5 +37,6 @@ pub fn scan_request(relation: Relation, threads: u16) -> ScanRequest {
         aggregation: None,
         lookups: Vec::new(),
         top_n: None,
+        index: None,
     }
 }

@@ -332,6 +332,16 @@ extern void cellar_request_top_groups(CellarRequest *request, uint32_t groups, b
 extern bool cellar_aggregate_prunable(uint32_t aggregate);
 
 /*
+ * Makes the entries of a btree index the rows of the scan.  The file of the
+ * request is that of the index.  columns has the attribute number in the relation of
+ * each index column.  Pages with an LSN above lsn are not counted.  all_visible
+ * has one bit for each block of the relation, lowest bit first.
+ */
+extern void cellar_request_index(CellarRequest *request, uint64_t lsn,
+								 const uint16_t *columns, size_t ncolumns,
+								 const uint8_t *all_visible, size_t nbytes);
+
+/*
  * Requests a join below the aggregation: a row of the scan is joined with the
  * row of a lookup table whose key equals attributes of the relation or of
  * earlier lookup tables.  keys has the nattributes parts of the key of each row,
@@ -441,7 +451,9 @@ typedef enum CellarEvent
 	CELLAR_UNITS,				/* answer to cellar_query_units() */
 	CELLAR_DUE_UNITS,			/* answer to cellar_query_due_units() */
 	CELLAR_FILE_TYPE_IO,		/* answer to cellar_query_file_type_io() */
-	CELLAR_GROUP				/* answer to cellar_query_group() */
+	CELLAR_GROUP,				/* answer to cellar_query_group() */
+	CELLAR_LEAF_LINKS,			/* counted index pages: cellar_leaf_links() */
+	CELLAR_HEAP_TIDS			/* rows for Postgres: cellar_heap_tids() */
 } CellarEvent;
 
 /*
@@ -517,6 +529,21 @@ typedef enum CellarPassthruReason
  * evaluate.  reason may be NULL.
  */
 extern uint32_t cellar_passthru(const CellarConnection *connection, CellarPassthruReason *reason);
+
+/*
+ * Returns the right links of consecutive blocks of an index, from *first_block
+ * on, until the next event: CELLAR_NOT_COUNTED for a block that the cell has not
+ * counted, 0 for the rightmost leaf page.
+ */
+#define CELLAR_NOT_COUNTED	UINT32_MAX
+extern const uint32_t *cellar_leaf_links(const CellarConnection *connection, uint32_t *first_block,
+										 size_t *count);
+
+/*
+ * Returns heap rows whose visibility and conditions the caller must check,
+ * until the next event: block number * 65536 + line pointer number.
+ */
+extern const uint64_t *cellar_heap_tids(const CellarConnection *connection, size_t *count);
 
 /* The state of a transaction under the scan's snapshot. */
 typedef enum CellarXidState

@@ -19,8 +19,9 @@ use cellar_format::bytes::Corrupt;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
     BlockRange, CompressProgress, CompressRequest, DueQuery, DueUnits, ErrorReport, FRAME_HEADER_BYTES, FileIoCounts,
-    FileIoQuery, FileTypeIoCounts, FrameError, FrameHeader, GroupAction, GroupRequest, Hello, Kind, PROTOCOL_VERSION,
-    Passthru, RangeDone, RelationBlocks, Units, UnitsQuery, Welcome, XidQuery, XidState, XidStates,
+    FileIoQuery, FileTypeIoCounts, FrameError, FrameHeader, GroupAction, GroupRequest, HeapTids, Hello, Kind,
+    LeafLinks, PROTOCOL_VERSION, Passthru, RangeDone, RelationBlocks, Units, UnitsQuery, Welcome, XidQuery, XidState,
+    XidStates,
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -55,6 +56,8 @@ pub enum Event {
     DueUnits(DueUnits),
     /// The state of the disk group as JSON text.
     Group(String),
+    LeafLinks(LeafLinks),
+    HeapTids(HeapTids),
     /// The connection is unusable; every later call of [`Connection::next_event`] returns the same error.
     Failed(ErrorReport),
 }
@@ -253,6 +256,8 @@ impl Connection {
             Kind::Units => Event::Units(Units::decode(payload)?),
             Kind::DueUnits => Event::DueUnits(DueUnits::decode(payload)?),
             Kind::GroupReport => Event::Group(String::from_utf8_lossy(payload).into_owned()),
+            Kind::LeafLinks => Event::LeafLinks(LeafLinks::decode(payload)?),
+            Kind::HeapTids => Event::HeapTids(HeapTids::decode(payload)?),
             Kind::Hello
             | Kind::ScanOpen
             | Kind::ScanRange

@@ -4,8 +4,8 @@ use cellar_format::bytes::Reader;
 use cellar_format::postgres::{Collation, Oid};
 use cellar_format::wire::expr::Expr;
 use cellar_format::wire::{
-    Aggregate, Aggregation, Attribute, BlockRange, Comparison, DistinctAggregates, GroupPruning, JoinKind, Lookup,
-    LookupColumn, Relation, RelationBlocks, ScanMode, ScanRequest, Snapshot, SortKey, TopGroups, TopN,
+    Aggregate, Aggregation, Attribute, BlockRange, Comparison, DistinctAggregates, GroupPruning, IndexScan, JoinKind,
+    Lookup, LookupColumn, Relation, RelationBlocks, ScanMode, ScanRequest, Snapshot, SortKey, TopGroups, TopN,
 };
 
 /// A request under construction: a relation alone, or a whole scan. The builder records its first
@@ -37,6 +37,7 @@ impl Default for RequestBuilder {
             lookups: Vec::new(),
             aggregation: None,
             top_n: None,
+            index: None,
         };
         Self { request, program: Vec::new(), filter: None, error: None }
     }
@@ -62,6 +63,12 @@ impl RequestBuilder {
     pub fn projection(&mut self, attributes: &[u16], whole_rows: bool) {
         self.request.projection = attributes.to_vec();
         self.request.mode = if whole_rows { ScanMode::Rows } else { ScanMode::Columns };
+    }
+
+    /// Makes the entries of an index the rows of the scan.
+    pub fn index(&mut self, lsn: u64, columns: &[u16], all_visible: &[u8]) {
+        let (columns, all_visible) = (columns.to_vec(), all_visible.to_vec());
+        self.request.index = Some(IndexScan { lsn, columns, all_visible });
     }
 
     /// Adds a join with a lookup table, whose columns follow.

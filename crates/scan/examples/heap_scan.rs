@@ -223,6 +223,7 @@ fn main() {
                 aggregation: aggregation.cloned(),
                 lookups: Vec::new(),
                 top_n: None,
+                index: None,
             };
             let plan = Arc::new(Plan::compile(&request).expect("the request is supported"));
             let variant = match (hint, want_summary) {

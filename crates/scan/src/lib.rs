@@ -10,6 +10,7 @@
 //! - [`memory`]: accounts that limit the memory of scans.
 //! - `vectors`: loops compiled for several instruction sets.
 //! - [`heap`]: pages, line pointers, tuples, and the locations of columns in tuples.
+//! - `leaf_page`: leaf pages of B-trees.
 //! - `value`: SQL values, their types and orders.
 //! - `bounds`: minimums and maximums of values, and the ranges that predicates compare them with.
 //! - [`visibility`]: which tuples a snapshot sees.
@@ -21,13 +22,14 @@
 //! - [`aggregate`]: rows folded into groups, groups returned as partial states.
 //! - `top_n`: dropping rows that cannot be among the first rows of an order.
 //! - `plan`: a compiled scan request.
-//! - `scanner`: scans of heap pages.
+//! - `scanner`: scans of heap pages, and of the leaf pages of an index.
 //! - `unit_scan`: scans of compression units; pages that are not stored column-wise go through `scanner`.
 
 pub mod aggregate;
 pub mod batch;
 mod bounds;
 pub mod heap;
+mod leaf_page;
 mod lookup;
 pub mod memory;
 mod plan;

@@ -9,7 +9,7 @@ use crate::predicate::{Column, Compiler, Evaluation, Kernel, Node, TextEncoding,
 use crate::storage_index::{RegionSummary, SummaryColumn};
 use crate::top_n::TopNPlan;
 use cellar_format::postgres::AttributeNumber;
-use cellar_format::wire::{self, Expr, JoinKind, ScanMode, ScanRequest, Snapshot};
+use cellar_format::wire::{self, Expr, IndexScan, JoinKind, ScanMode, ScanRequest, Snapshot};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -58,6 +58,8 @@ pub struct Plan {
     top_n: Option<TopNPlan>,
     projection: Vec<AttributeNumber>,
     summary_numbers: Vec<AttributeNumber>,
+    /// The index whose entries are the rows.
+    index: Option<IndexScan>,
 }
 
 const _: () = {
@@ -197,6 +199,10 @@ impl Plan {
         });
         prunable.sort_unstable();
         prunable.dedup();
+        if request.index.is_some() {
+            // Region summaries describe heap pages.
+            prunable.clear();
+        }
         let mut summary: Vec<SummaryColumn> = Vec::with_capacity(prunable.len());
         for slot in prunable {
             if let (Some(number), Some(Some(column))) = (number_of(slot, &columns), columns.get(slot as usize)) {
@@ -226,11 +232,27 @@ impl Plan {
             }
         };
 
+        let index = request.index.clone();
+        if let Some(index) = &index {
+            if top_n.is_some() || !lookups.is_empty() || !matches!(request.mode, ScanMode::Columns) {
+                return Err(Unsupported("the entries of an index are only filtered and aggregated".into()));
+            }
+            layout = layout
+                .of_attributes(&index.columns)
+                .ok_or_else(|| Unsupported("a column is not in the index".into()))?;
+        }
         let summary_end = summary.iter().map(|column| column.number as usize).max().unwrap_or(0);
         let summary_numbers = summary.iter().map(|column| column.number).collect();
+        let walks = match index {
+            Some(_) => Walks::at_once(&layout, stages.len()),
+            None => Walks::new(&layout, None, &stages, top_n_end, output_end),
+        };
         Ok(Self {
-            walks: Walks::new(&layout, None, &stages, top_n_end, output_end),
-            walks_with_summary: Walks::new(&layout, Some(summary_end), &stages, top_n_end, output_end),
+            walks,
+            walks_with_summary: match index {
+                Some(_) => Walks::at_once(&layout, stages.len()),
+                None => Walks::new(&layout, Some(summary_end), &stages, top_n_end, output_end),
+            },
             layout,
             columns,
             stages,
@@ -244,6 +266,7 @@ impl Plan {
             top_n,
             projection: request.projection.clone(),
             summary_numbers,
+            index,
         })
     }
 
@@ -273,6 +296,11 @@ impl Plan {
     pub(crate) fn joins(&self) -> Option<JoinPlan<'_>> {
         let aggregation = self.aggregation.as_ref().filter(|_| !self.lookups.is_empty())?;
         Some(JoinPlan { lookups: &self.lookups, slots: &self.joined_slots, columns: &self.columns, aggregation })
+    }
+
+    /// The index whose entries are the rows; None for the tuples of a heap.
+    pub fn index(&self) -> Option<&IndexScan> {
+        self.index.as_ref()
     }
 
     /// The order whose first rows are returned, if any.
@@ -331,6 +359,15 @@ fn push_stage(stages: &mut Vec<Stage>, stage: Stage) {
 }
 
 impl Walks {
+    /// Walks all attributes before the first of `stages` stages, or before the output if there is none.
+    fn at_once(layout: &TupleLayout, stages: usize) -> Self {
+        let all = layout.attributes();
+        let mut from = 0;
+        let mut walk_all = || layout.run(std::mem::replace(&mut from, all), all);
+        let stages = (0..stages).map(|_| walk_all()).collect();
+        Self { summary: None, stages, output: walk_all(), top_n: layout.run(all, all) }
+    }
+
     fn new(
         layout: &TupleLayout,
         summary_end: Option<usize>,

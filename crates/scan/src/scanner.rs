@@ -1,7 +1,10 @@
 //! Scans runs of heap blocks: visibility first, then predicates over a few pages at a time, then the remaining rows.
+//! [`index_pages`] scans the leaf pages of an index in the same way.
 //!
 //! If anything in a block is undecided, the whole block is passed through and none of its rows is written. Nothing is
 //! written before all required transaction states are known, so the caller can repeat a scan with more states.
+
+mod index_pages;
 
 use crate::aggregate::Aggregator;
 use crate::batch::{Output, ResultWriter};
@@ -16,7 +19,7 @@ use crate::visibility::{TupleVisibility, Visibility, XidLookup};
 use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::BLOCK_BYTES;
-use cellar_format::wire::PassthruReason;
+use cellar_format::wire::{HeapTid, PassthruReason};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -74,6 +77,10 @@ pub struct Scanner {
     partners: Partners,
     aggregator: Option<Aggregator>,
     top_n: Option<TopN>,
+    /// Of a scan of an index: the heap row of each row.
+    tids: Vec<HeapTid>,
+    /// Of a scan of an index: heap rows for the backend to check.
+    unchecked: Vec<HeapTid>,
 }
 
 /// What one call of [`Scanner::scan`] scans.
@@ -114,6 +121,8 @@ impl Scanner {
             undecided: Vec::new(),
             malformed: Vec::new(),
             partners: Partners::default(),
+            tids: Vec::new(),
+            unchecked: Vec::new(),
         }
     }
 
@@ -125,7 +134,10 @@ impl Scanner {
     /// Returns the memory of the scanner's buffers in bytes, without groups and top-N list.
     pub fn memory_bytes(&self) -> usize {
         let rows = [&self.visible, &self.selected, &self.next, &self.all].map(Vec::capacity).iter().sum::<usize>();
-        self.page_states.capacity() * size_of::<PageState>() + rows * 2 + self.rows.memory_bytes()
+        self.page_states.capacity() * size_of::<PageState>()
+            + rows * 2
+            + self.rows.memory_bytes()
+            + (self.tids.capacity() + self.unchecked.capacity()) * size_of::<HeapTid>()
     }
 
     pub fn plan(&self) -> &Arc<Plan> {
@@ -148,6 +160,9 @@ impl Scanner {
         want_summary: bool,
     ) -> Progress {
         let mut stats = ScanStats { uncompressed_bytes: pages.len() as u64, ..ScanStats::default() };
+        if self.plan.index().is_some() {
+            return Progress::Done { summary: None, stats: self.scan_index(first_block, pages, out, stats) };
+        }
         let needed = self.check_visibility(first_block, pages, xids, &mut stats);
         if !needed.is_empty() {
             return Progress::NeedXids(needed);
@@ -267,7 +282,10 @@ impl Scanner {
         let Blocks { plan, pages, .. } = blocks;
         let next = range.end * BLOCK_BYTES..(range.end + RUN_PAGES) * BLOCK_BYTES;
         let mut ahead = Prefetch::new(pages.get(next.start..next.end.min(pages.len())).unwrap_or(&[]));
-        self.load(blocks, range.clone(), &mut results.summary, &mut ahead);
+        match plan.index() {
+            Some(_) => self.load_entries(blocks, range.clone(), &mut ahead),
+            None => self.load(blocks, range.clone(), &mut results.summary, &mut ahead),
+        }
         results.stats.rows_scanned += self.selected.len() as u64;
         let walks = if results.summary.is_some() { &plan.walks_with_summary } else { &plan.walks };
         self.summarise(blocks, walks, &mut results.summary, &mut ahead);
@@ -298,6 +316,9 @@ impl Scanner {
         }
         self.rows.walk(pages, &walks.output, &self.selected, &mut self.malformed, &mut ahead);
         self.drop_malformed();
+        if let Some(index) = plan.index() {
+            self.set_unchecked_apart(index, results);
+        }
         self.aggregate(blocks, results);
         self.write_rows(blocks, range, results);
     }
@@ -431,7 +452,9 @@ impl Scanner {
         let Blocks { plan, first_block, pages } = blocks;
         let Results { out, stats, .. } = results;
         let mut rest = self.selected.as_slice();
-        for index in range {
+        // The backend finds the index pages that are not counted by their links.
+        let passed_through = if plan.index().is_some() { range.end..range.end } else { range };
+        for index in passed_through {
             let PageState::Passthru(reason) = self.page_states[index] else { continue };
             let before = rest.partition_point(|row| (self.rows.row(*row).page as usize) < index);
             let (now, later) = rest.split_at(before);
@@ -459,6 +482,11 @@ pub(crate) fn passthru(
     stats: &mut ScanStats,
 ) {
     out.passthru(first_block.wrapping_add(index as u32), reason);
+    count_passthru(reason, stats);
+}
+
+/// Counts a block that the cell does not evaluate.
+fn count_passthru(reason: PassthruReason, stats: &mut ScanStats) {
     stats.passthru_bytes += BLOCK_BYTES as u64;
     match reason {
         PassthruReason::Visibility => stats.passthru_blocks_visibility += 1,

@@ -101,6 +101,7 @@ impl Table {
             aggregation: Some(aggregation),
             lookups: Vec::new(),
             top_n: None,
+            index: None,
         }
     }
 

@@ -125,6 +125,7 @@ impl<'a> Table<'a> {
             aggregation: None,
             lookups: Vec::new(),
             top_n: None,
+            index: None,
         };
         let mut wire = Vec::new();
         request.encode(&mut wire);

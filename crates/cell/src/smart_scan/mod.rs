@@ -319,6 +319,9 @@ impl SmartScan {
         let region = region_of(first);
         let page = first % au_blocks;
         let mut held = self.take_unit(object, AuIndex(u64::from(first / au_blocks))).map_err(S::Error::from)?;
+        if self.plan.index().is_some() && held.is_some() {
+            return Ok(self.pass_region_through(base, blocks));
+        }
         let stored_bytes = match &mut held {
             Some(held) => held.stored_bytes(page..page + (end - first)),
             None => bytes_of(first..end),
@@ -436,10 +439,13 @@ impl SmartScan {
     }
 
     /// Passes blocks of the relation through because the cell has no readable page for them, or no memory. Postgres reads
-    /// the blocks and reports any error.
+    /// the blocks and reports any error. Blocks of an index are not counted.
     fn pass_through(&mut self, blocks: Range<u32>) {
         for block in blocks {
-            self.writer.passthru(block, PassthruReason::Page);
+            match self.plan.index() {
+                Some(_) => self.writer.set_incomplete(),
+                None => self.writer.passthru(block, PassthruReason::Page),
+            }
             self.stats.passthru_blocks_page += 1;
             self.stats.passthru_bytes += BLOCK_BYTES as u64;
         }

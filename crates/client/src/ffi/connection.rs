@@ -8,8 +8,8 @@ use std::ptr;
 
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BatchMode, BlockRange, CompressProgress, DueUnit, ErrorReport, FileIoCount, FileIoQuery, FileTypeIoCount, Hello,
-    LevelUnits, Passthru, RowEntry, XidState,
+    BatchMode, BlockRange, CompressProgress, DueUnit, ErrorReport, FileIoCount, FileIoQuery, FileTypeIoCount, HeapTid,
+    HeapTids, Hello, LeafLinks, LevelUnits, Passthru, RowEntry, XidState,
 };
 
 use super::error::{self, CellarError, ErrorText};
@@ -37,6 +37,8 @@ pub enum CellarEvent {
     DueUnits,
     FileTypeIo,
     Group,
+    LeafLinks,
+    HeapTids,
 }
 
 #[repr(C)]
@@ -81,6 +83,8 @@ pub struct CellarConnection {
     levels: Vec<LevelUnits>,
     due: Vec<DueUnit>,
     group: CString,
+    links: Option<LeafLinks>,
+    tids: Vec<u64>,
     failure: Option<ErrorReport>,
     error: ErrorText,
 }
@@ -303,6 +307,32 @@ pub extern "C" fn cellar_group(connection: &CellarConnection) -> *const c_char {
     connection.group.as_ptr()
 }
 
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_leaf_links(
+    connection: &CellarConnection,
+    first_block: *mut u32,
+    count: *mut usize,
+) -> *const u32 {
+    let (first, links) = connection.links.as_ref().map_or((0, &[][..]), |links| (links.first_block, &links.links));
+    // SAFETY: the header requires places for the block and the count.
+    unsafe {
+        ptr::write(first_block, first);
+        ptr::write(count, links.len());
+    }
+    links.as_ptr()
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_heap_tids(connection: &CellarConnection, count: *mut usize) -> *const u64 {
+    // SAFETY: the header requires a place for the count.
+    unsafe { ptr::write(count, connection.tids.len()) };
+    connection.tids.as_ptr()
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn cellar_range_stats(connection: &CellarConnection) -> ScanStats {
     connection.stats
@@ -341,6 +371,8 @@ impl CellarConnection {
             levels: Vec::new(),
             due: Vec::new(),
             group: CString::default(),
+            links: None,
+            tids: Vec::new(),
             failure: None,
             error: ErrorText::default(),
         }
@@ -400,6 +432,15 @@ impl CellarConnection {
                 // JSON text contains no NUL.
                 self.group = CString::new(report).unwrap_or_default();
                 CellarEvent::Group
+            }
+            Event::LeafLinks(links) => {
+                self.links = Some(links);
+                CellarEvent::LeafLinks
+            }
+            Event::HeapTids(HeapTids { tids }) => {
+                let packed = |tid: HeapTid| u64::from(tid.block) << 16 | u64::from(tid.line_pointer);
+                self.tids = tids.into_iter().map(packed).collect();
+                CellarEvent::HeapTids
             }
             Event::Failed(report) => self.fail(report),
         }

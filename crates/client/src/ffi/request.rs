@@ -121,6 +121,22 @@ unsafe fn decoded_attribute(request: &mut CellarRequest, attribute: &CellarAttri
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_request_index(
+    request: &mut CellarRequest,
+    lsn: u64,
+    columns: *const u16,
+    ncolumns: usize,
+    all_visible: *const u8,
+    nbytes: usize,
+) {
+    // SAFETY: the header requires `ncolumns` columns and `nbytes` bytes.
+    let (columns, all_visible) = unsafe { (items(columns, ncolumns), items(all_visible, nbytes)) };
+    request.index(lsn, columns, all_visible);
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cellar_request_lookup(
     request: &mut CellarRequest,
     kind: u8,

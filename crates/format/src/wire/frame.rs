@@ -14,7 +14,9 @@ use crate::bytes::{Corrupt, Reader, Write};
 /// Version 8: an aggregation may contain aggregates with DISTINCT.
 ///
 /// Version 9: a scan request may contain lookup tables.
-pub const PROTOCOL_VERSION: u16 = 11;
+///
+/// Version 12: a scan request may name an index; `LeafLinks` and `HeapTids`.
+pub const PROTOCOL_VERSION: u16 = 12;
 pub const FRAME_HEADER_BYTES: usize = 16;
 /// Maximum payload length; a header with a longer one is corrupt.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;
@@ -68,6 +70,10 @@ pub enum Kind {
     FileTypeIoCounts = 79,
     /// The state of the disk group as JSON text.
     GroupReport = 80,
+    /// The right links of the index pages that the cell has counted.
+    LeafLinks = 81,
+    /// Heap rows that the backend must check.
+    HeapTids = 82,
 }
 
 impl Kind {
@@ -104,6 +110,8 @@ impl Kind {
             GroupReport,
             Metrics,
             FileTypeIoCounts,
+            LeafLinks,
+            HeapTids,
         ]
         .into_iter()
         .find(|kind| *kind as u16 == value)

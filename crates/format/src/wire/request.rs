@@ -1,6 +1,6 @@
 //! The request that opens a scan: relation, snapshot, storage predicate, projection, aggregation and top-N.
 
-use super::{Aggregation, Expr, Lookup, Relation, TopN};
+use super::{Aggregation, Expr, IndexScan, Lookup, Relation, TopN};
 use crate::bytes::{Corrupt, Reader, Write};
 use crate::postgres::{AttributeNumber, TransactionId};
 
@@ -50,12 +50,15 @@ pub struct ScanRequest {
     pub aggregation: Option<Aggregation>,
     /// The cell may omit rows that cannot be among the first rows of the order.
     pub top_n: Option<TopN>,
+    /// The rows are those of an index.
+    pub index: Option<IndexScan>,
 }
 
-/// Bits of the byte after `threads`: which optional parts follow. The order is lookups, aggregation, top-N.
+/// Bits of the byte after `threads`: which optional parts follow. The order is lookups, aggregation, top-N, index.
 const AGGREGATION: u8 = 1;
 const TOP_N: u8 = 2;
 const LOOKUPS: u8 = 4;
+const INDEX: u8 = 8;
 
 impl ScanRequest {
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -80,7 +83,8 @@ impl ScanRequest {
         let aggregation = if self.aggregation.is_some() { AGGREGATION } else { 0 };
         let top_n = if self.top_n.is_some() { TOP_N } else { 0 };
         let lookups = if self.lookups.is_empty() { 0 } else { LOOKUPS };
-        out.put_u8(lookups | aggregation | top_n);
+        let index = if self.index.is_some() { INDEX } else { 0 };
+        out.put_u8(lookups | aggregation | top_n | index);
         if !self.lookups.is_empty() {
             out.put_u32(self.lookups.len() as u32);
             self.lookups.iter().for_each(|lookup| lookup.encode(out));
@@ -90,6 +94,9 @@ impl ScanRequest {
         }
         if let Some(top_n) = &self.top_n {
             top_n.encode(out);
+        }
+        if let Some(index) = &self.index {
+            index.encode(out);
         }
     }
 
@@ -131,7 +138,7 @@ impl ScanRequest {
         }
         let at = reader.position();
         let parts = reader.u8("optional parts")?;
-        if parts & !(AGGREGATION | TOP_N | LOOKUPS) != 0 {
+        if parts & !(AGGREGATION | TOP_N | LOOKUPS | INDEX) != 0 {
             return Err(Corrupt::new("optional parts", at, parts.to_string()));
         }
         let mut lookups = Vec::new();
@@ -165,8 +172,12 @@ impl ScanRequest {
             }
             top_n = Some(decoded);
         }
+        let index = match parts & INDEX {
+            0 => None,
+            _ => Some(IndexScan::decode(&mut reader, attributes)?),
+        };
         reader.finish("scan request")?;
-        Ok(Self { relation, quals, projection, mode, snapshot, threads, lookups, aggregation, top_n })
+        Ok(Self { relation, quals, projection, mode, snapshot, threads, lookups, aggregation, top_n, index })
     }
 }
 

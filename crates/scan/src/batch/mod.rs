@@ -12,8 +12,8 @@ pub use column::{ColumnBuilder, ColumnLayout};
 use crate::heap::{PageRows, Slot};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{
-    BATCH_HEADER_BYTES, BatchHeader, COLUMN_HEADER_BYTES, ColumnHeader, FRAME_HEADER_BYTES, FrameHeader, Kind,
-    Passthru, PassthruReason, ROW_ENTRY_BYTES, RowEntry, ScanMode,
+    BATCH_HEADER_BYTES, BatchHeader, COLUMN_HEADER_BYTES, ColumnHeader, FRAME_HEADER_BYTES, FrameHeader, HeapTid,
+    HeapTids, Kind, LeafLinks, Passthru, PassthruReason, ROW_ENTRY_BYTES, RowEntry, ScanMode,
 };
 
 /// A batch is flushed once it has at least this many bytes.
@@ -120,6 +120,26 @@ impl ResultWriter {
         }
         let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + 8);
         FrameHeader::frame(&mut frame, Kind::Passthru, |out| Passthru { block, reason }.encode(out));
+        self.frames.extend_from_slice(&frame);
+    }
+
+    /// Notes that rows of the range exist that are neither in a group nor among the results written.
+    pub fn set_incomplete(&mut self) {
+        self.has_results = true;
+    }
+
+    /// Appends the right links of the blocks of an index from `first_block` on.
+    pub(crate) fn leaf_links(&mut self, first_block: u32, links: Vec<u32>) {
+        let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + 16 + 4 * links.len());
+        FrameHeader::frame(&mut frame, Kind::LeafLinks, |out| LeafLinks { first_block, links }.encode(out));
+        self.frames.extend_from_slice(&frame);
+    }
+
+    /// Appends heap rows that the backend must check.
+    pub(crate) fn heap_tids(&mut self, tids: &[HeapTid]) {
+        self.has_results = true;
+        let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + 8 * tids.len());
+        FrameHeader::frame(&mut frame, Kind::HeapTids, |out| HeapTids { tids: tids.to_vec() }.encode(out));
         self.frames.extend_from_slice(&frame);
     }
 

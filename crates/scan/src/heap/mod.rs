@@ -12,7 +12,7 @@ mod tuple_layout;
 pub mod varlena;
 
 pub use checksum::page_checksum;
-pub use page::{Malformed, Page, TupleHeader, u16_at, u32_at};
-pub use page_rows::{MISSING, NULL, PAGES_BYTES_MAX, PageRows};
+pub use page::{Malformed, Page, TupleHeader, is_normal, placement, u16_at, u32_at};
+pub use page_rows::{Item, MISSING, NULL, PAGES_BYTES_MAX, PageRows};
 pub use prefetch::Prefetch;
 pub use tuple_layout::{AttributeRun, Slot, TupleLayout};

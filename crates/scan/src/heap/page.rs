@@ -40,6 +40,11 @@ pub struct Page<'a> {
 impl<'a> Page<'a> {
     /// Checks the page header. None: an all-zero page, which has no tuples.
     pub fn new(bytes: &'a [u8]) -> Result<Option<Self>, Malformed> {
+        Self::with_special(bytes, 0)
+    }
+
+    /// As [`Self::new`], for a page whose last `special_bytes` bytes belong to an access method.
+    pub fn with_special(bytes: &'a [u8], special_bytes: usize) -> Result<Option<Self>, Malformed> {
         if bytes.len() != BLOCK_BYTES {
             return Err(Malformed);
         }
@@ -49,7 +54,8 @@ impl<'a> Page<'a> {
             // PageIsNew, but only if all bytes are zero.
             return if bytes.iter().all(|byte| *byte == 0) { Ok(None) } else { Err(Malformed) };
         }
-        let ordered = PAGE_HEADER_BYTES <= lower && lower <= upper && upper <= special && special == BLOCK_BYTES;
+        let ordered =
+            PAGE_HEADER_BYTES <= lower && lower <= upper && upper <= special && special + special_bytes == BLOCK_BYTES;
         if !ordered || flags & !PD_VALID_FLAG_BITS != 0 || size_version != PAGE_SIZE_VERSION {
             return Err(Malformed);
         }
@@ -64,7 +70,18 @@ impl<'a> Page<'a> {
         u16_at(self.bytes, 8)
     }
 
-    fn line_pointers(&self) -> impl Iterator<Item = u32> + 'a {
+    /// The WAL position after the last logged change of the page (`pd_lsn`).
+    pub fn lsn(&self) -> u64 {
+        u64::from(u32_at(self.bytes, 0)) << 32 | u64::from(u32_at(self.bytes, 4))
+    }
+
+    /// The offset of the page's free space's end: items are at or after it.
+    pub fn upper(&self) -> usize {
+        self.upper
+    }
+
+    /// The line pointers (`ItemIdData`), in order.
+    pub fn line_pointers(&self) -> impl Iterator<Item = u32> + 'a {
         let whole = (self.lower - PAGE_HEADER_BYTES) / LINE_POINTER_BYTES * LINE_POINTER_BYTES;
         self.bytes[PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + whole].chunks_exact(LINE_POINTER_BYTES).map(|p| u32_at(p, 0))
     }
@@ -85,8 +102,7 @@ impl<'a> Page<'a> {
     }
 
     fn tuple(&self, pointer: u32) -> Result<TupleHeader, Malformed> {
-        let offset = (pointer & 0x7fff) as usize;
-        let length = (pointer >> 17) as usize;
+        let (offset, length) = placement(pointer);
         let placed = offset >= self.upper && offset.is_multiple_of(8) && offset + length <= BLOCK_BYTES;
         if !placed || length < TUPLE_HEADER_BYTES {
             return Err(Malformed);
@@ -111,8 +127,14 @@ impl<'a> Page<'a> {
     }
 }
 
-fn is_normal(pointer: u32) -> bool {
+/// Whether a line pointer points to an item that is not known to be dead.
+pub fn is_normal(pointer: u32) -> bool {
     (pointer >> 15) & 3 == LP_NORMAL
+}
+
+/// The offset and the length of a line pointer's item; neither is checked.
+pub fn placement(pointer: u32) -> (usize, usize) {
+    ((pointer & 0x7fff) as usize, (pointer >> 17) as usize)
 }
 
 /// Fields of a tuple header (`HeapTupleHeaderData`), checked against the page.

@@ -19,13 +19,29 @@ pub const MISSING: u32 = 1;
 /// The cursor of a malformed row: greater than the end of every tuple. Later steps only increase a cursor.
 const POISON: u32 = 0x4000_0000;
 /// The offset of the NULL bitmap in a tuple (`t_bits`).
-const NULL_BITMAP: usize = 23;
+const NULL_BITMAP: u8 = 23;
 /// Rows that are advanced together by one step: enough to overlap their loads.
 const WALK_ROWS: usize = 64;
 /// Cache lines to prefetch during a step.
 const LINES_PER_STEP: usize = 24;
 /// Maximum bytes of a scan's input. Offsets stay below [`POISON`].
 pub const PAGES_BYTES_MAX: usize = 1 << 29;
+
+/// An item of a page other than a heap tuple, checked against the page.
+#[derive(Debug, Clone, Copy)]
+pub struct Item {
+    /// Offset of the item in the page, a multiple of eight.
+    pub offset: u16,
+    /// Offset of the data in the item, a multiple of eight.
+    pub data: u8,
+    /// The end of the data, as an offset in the item.
+    pub end: u16,
+    /// Offset of the NULL bitmap in the item.
+    pub bitmap: u8,
+    pub has_nulls: bool,
+    /// The 1-based line pointer number.
+    pub line: u16,
+}
 
 /// One tuple.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +54,8 @@ pub struct TupleRow {
     pub page: u16,
     /// The 1-based line pointer number.
     pub line: u16,
+    /// The offset of the NULL bitmap in the tuple.
+    bitmap: u8,
     has_nulls: bool,
     /// The tuple has NULLs or too few attributes, and is walked alone.
     irregular: bool,
@@ -113,8 +131,29 @@ impl PageRows {
             attributes: attributes as u16,
             page,
             line,
+            bitmap: NULL_BITMAP,
             has_nulls: tuple.has_nulls(),
             irregular,
+        });
+    }
+
+    /// Adds an item with all attributes whose page starts at offset `base`. The caller adds fewer than 2^16 rows.
+    #[inline]
+    pub fn push_item(&mut self, layout: &TupleLayout, base: usize, page: u16, item: &Item) {
+        let (at, start) = (self.rows.len() as u16 as usize, base as u32 + item.offset as u32);
+        let spans = self.spans.get_or_insert_with(Spans::new);
+        spans.cursors[at] = start + item.data as u32;
+        spans.ends[at] = start + item.end as u32;
+        self.any_irregular |= item.has_nulls;
+        self.rows.push(TupleRow {
+            tuple: start,
+            bytes: item.end,
+            attributes: layout.attributes.len() as u16,
+            page,
+            line: item.line,
+            bitmap: item.bitmap,
+            has_nulls: item.has_nulls,
+            irregular: item.has_nulls,
         });
     }
 
@@ -263,10 +302,10 @@ impl PageRows {
 
     /// Walks a row with a NULL bitmap or too few attributes.
     fn walk_irregular(&mut self, pages: &[u8], run: &AttributeRun, row: usize) {
-        let TupleRow { tuple, attributes, has_nulls, .. } = self.rows[row];
+        let TupleRow { tuple, attributes, bitmap, has_nulls, .. } = self.rows[row];
         let Some(spans) = &mut self.spans else { return };
         let (mut cursor, end) = (spans.cursors[row], spans.ends[row]);
-        let bitmap = pages.get(tuple as usize + NULL_BITMAP..).unwrap_or(&[]);
+        let bitmap = pages.get(tuple as usize + bitmap as usize..).unwrap_or(&[]);
         for (index, attribute) in run.attributes.iter().enumerate() {
             let index = run.from + index;
             let mut location = NULL;

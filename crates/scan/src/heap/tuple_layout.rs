@@ -55,6 +55,16 @@ impl TupleLayout {
         Self { attributes, slots: 0 }
     }
 
+    /// The layout of items that contain the attributes with the 1-based numbers `numbers`, in that order. Slots remain those
+    /// of this layout. None: a column with a slot is not among the attributes.
+    pub fn of_attributes(&self, numbers: &[u16]) -> Option<Self> {
+        let at = |number: &u16| self.attributes.get((*number as usize).wrapping_sub(1)).copied();
+        let attributes: Vec<AttributeLayout> = numbers.iter().map(at).collect::<Option<_>>()?;
+        let contains = |slot| attributes.iter().any(|attribute| attribute.slot == slot);
+        let complete = self.attributes.iter().all(|attribute| attribute.slot == NO_SLOT || contains(attribute.slot));
+        complete.then_some(Self { attributes, slots: self.slots })
+    }
+
     /// The slot of a 0-based attribute; assigns one if there is none. Assign all slots before the first call of
     /// [`Self::run`].
     pub fn slot(&mut self, attribute: usize) -> Slot {

@@ -1,8 +1,8 @@
 //! Decodes frames: batches as rows, and passed-through blocks.
 
 use cellar_format::wire::{
-    BATCH_HEADER_BYTES, BatchHeader, COLUMN_HEADER_BYTES, ColumnHeader, FRAME_HEADER_BYTES, FrameHeader, Kind,
-    Passthru, PassthruReason, ROW_ENTRY_BYTES, RowEntry, ScanMode,
+    BATCH_HEADER_BYTES, BatchHeader, COLUMN_HEADER_BYTES, ColumnHeader, FRAME_HEADER_BYTES, FrameHeader, HeapTid,
+    HeapTids, Kind, LeafLinks, Passthru, PassthruReason, ROW_ENTRY_BYTES, RowEntry, ScanMode,
 };
 
 /// A value of a column batch: the whole datum, or None for NULL.
@@ -20,6 +20,9 @@ pub struct Answer {
     /// Rows of all batches except groups.
     pub counted: u64,
     pub passthru: Vec<(u32, PassthruReason)>,
+    /// The counted pages of an index, and their right links.
+    pub links: Vec<(u32, u32)>,
+    pub tids: Vec<HeapTid>,
 }
 
 pub fn varlena_bytes(datum: &[u8]) -> usize {
@@ -50,6 +53,12 @@ pub fn read_with_groups(mut frames: &[u8], widths: &[Option<usize>], group_width
                 answer.passthru.push((passthru.block, passthru.reason));
             }
             Kind::Batch => read_batch(payload, widths, group_widths, &mut answer),
+            Kind::LeafLinks => {
+                let LeafLinks { first_block, links } = LeafLinks::decode(payload).unwrap();
+                let links = (first_block..).zip(links);
+                answer.links.extend(links.filter(|(_, link)| *link != LeafLinks::NOT_COUNTED));
+            }
+            Kind::HeapTids => answer.tids.extend(HeapTids::decode(payload).unwrap().tids),
             other => panic!("unexpected {other:?} frame"),
         }
     }

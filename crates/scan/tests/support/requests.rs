@@ -124,6 +124,7 @@ pub fn requests() -> Vec<ScanRequest> {
                 aggregation: None,
                 lookups: Vec::new(),
                 top_n: None,
+                index: None,
             });
         }
     }
