@@ -18,6 +18,7 @@
 bool		cellar_offload_processing = true;
 bool		cellar_join_filters = true;
 bool		cellar_lookup_joins = true;
+int			cellar_index_scans = CELLAR_INDEX_SCANS_ON;
 int			cellar_lookup_table_rows = 1048576;
 bool		cellar_unnest_subqueries_enabled = true;
 int			cellar_plan_display = CELLAR_DISPLAY_AUTO;
@@ -41,6 +42,15 @@ static const struct config_enum_entry plan_display_options[] = {
 	{"never", CELLAR_DISPLAY_NEVER, false},
 	{"auto", CELLAR_DISPLAY_AUTO, false},
 	{"always", CELLAR_DISPLAY_ALWAYS, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry index_scans_options[] = {
+	{"off", CELLAR_INDEX_SCANS_OFF, false},
+	{"on", CELLAR_INDEX_SCANS_ON, false},
+	{"always", CELLAR_INDEX_SCANS_ALWAYS, false},
+	{"true", CELLAR_INDEX_SCANS_ON, true},
+	{"false", CELLAR_INDEX_SCANS_OFF, true},
 	{NULL, 0, false}
 };
 
@@ -79,6 +89,16 @@ cellar_define_settings(void)
 							 "The planner plans such a statement in both forms and chooses by cost.",
 							 &cellar_unnest_subqueries_enabled,
 							 true,
+							 PGC_USERSET,
+							 GUC_EXPLAIN,
+							 NULL, NULL, NULL);
+
+	DefineCustomEnumVariable("cellar.index_scans",
+							 "Enables Smart Scans of indexes: cells aggregate the entries of an index that has all columns of the query.",
+							 "\"always\" prefers them to Smart Scans of tables, whatever the estimated costs are.",
+							 &cellar_index_scans,
+							 CELLAR_INDEX_SCANS_ON,
+							 index_scans_options,
 							 PGC_USERSET,
 							 GUC_EXPLAIN,
 							 NULL, NULL, NULL);

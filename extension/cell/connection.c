@@ -28,6 +28,7 @@
 
 static CellarSession *idle_sessions[SESSIONS_CACHED];
 static uint32 wait_event_smart_table_scan = 0;
+static uint32 wait_event_smart_index_scan = 0;
 
 /*
  * Returns an idle connection to the cell from the cache, or a new one.  Returns
@@ -48,6 +49,7 @@ cellar_session_open(const char *socket_path, CellarError *error)
 		{
 			idle_sessions[i] = NULL;
 			session->reused = true;
+			session->scans_index = false;
 			cellar_count(CELLAR_STAT_SESSION_CACHE_HITS, 1);
 			return session;
 		}
@@ -58,8 +60,12 @@ cellar_session_open(const char *socket_path, CellarError *error)
 				(errcode(ERRCODE_INVALID_NAME),
 				 errmsg("socket path of the cell is too long: \"%s\"", socket_path)));
 	if (wait_event_smart_table_scan == 0)
+	{
 		wait_event_smart_table_scan =
 			CellarNewWaitEvent(cellar_wait_names[CELLAR_WAIT_SMART_TABLE_SCAN]);
+		wait_event_smart_index_scan =
+			CellarNewWaitEvent(cellar_wait_names[CELLAR_WAIT_SMART_INDEX_SCAN]);
+	}
 
 	session = MemoryContextAllocZero(TopMemoryContext, sizeof(CellarSession));
 	connection = cellar_connect(socket_path, MyProcPid, MyDatabaseId,
@@ -101,6 +107,13 @@ cellar_session_close(CellarSession *session)
 	pfree(session);
 }
 
+/* Returns the wait event of the connection's current request. */
+static uint32
+wait_event_of(const CellarSession *session)
+{
+	return session->scans_index ? wait_event_smart_index_scan : wait_event_smart_table_scan;
+}
+
 /*
  * Waits until the socket is readable, or writable if the client has data to
  * send, or the latch is set.
@@ -127,7 +140,7 @@ wait_for_socket(CellarSession *session, bool writable)
 						NULL);
 		session->wait_writable = writable;
 	}
-	WaitEventSetWait(session->wait_set, -1, &event, 1, wait_event_smart_table_scan);
+	WaitEventSetWait(session->wait_set, -1, &event, 1, wait_event_of(session));
 }
 
 /*
@@ -140,7 +153,7 @@ cellar_session_pause(CellarSession *session, CellarEvent wanted)
 {
 	if (wanted == CELLAR_WAIT_CONNECT)
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 CONNECT_INTERVAL_MS, wait_event_smart_table_scan);
+						 CONNECT_INTERVAL_MS, wait_event_of(session));
 	else
 		wait_for_socket(session, wanted == CELLAR_WAIT_WRITABLE);
 	ResetLatch(MyLatch);
@@ -181,7 +194,8 @@ cellar_session_error(CellarSession *session)
 }
 
 /*
- * Like cellar_session_pause, but counts the wait as "cell smart table scan".
+ * Like cellar_session_pause, but counts the wait as "cell smart table scan" or
+ * "cell smart index scan".
  * Returns the duration in microseconds.
  */
 uint64
@@ -191,5 +205,6 @@ cellar_session_wait(CellarSession *session, CellarEvent wanted)
 
 	INSTR_TIME_SET_CURRENT(started);
 	cellar_session_pause(session, wanted);
-	return cellar_count_wait(CELLAR_WAIT_SMART_TABLE_SCAN, started);
+	return cellar_count_wait(session->scans_index ? CELLAR_WAIT_SMART_INDEX_SCAN : CELLAR_WAIT_SMART_TABLE_SCAN,
+							 started);
 }

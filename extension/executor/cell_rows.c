@@ -58,6 +58,7 @@ fall_back(CellarScanState *state, const CellarError *error)
 	static bool warned = false;
 	Relation	rel = state->css.ss.ss_currentRelation;
 
+	cellar_leave_index_scan(state);
 	state->progress.source = CELLAR_ROWS_FROM_HEAP;
 	state->setup.fallback = "the cell could not be used";
 	cellar_count(CELLAR_STAT_SESSIONS_OPEN_FAIL, 1);
@@ -105,11 +106,13 @@ cellar_open_cell_scan(CellarScanState *state)
 	request = cellar_scan_request(state, state->setup.location.file);
 	if (request == NULL)
 	{
+		cellar_leave_index_scan(state);
 		state->progress.source = CELLAR_ROWS_FROM_HEAP;
 		state->setup.fallback = "an expression without columns cannot be evaluated in advance";
 		cellar_note_scan(RelationGetRelid(state->css.ss.ss_currentRelation), state->setup.fallback);
 		return;
 	}
+	state->cell.session->scans_index = state->index.active;
 	cellar_scan_open(state->cell.session->connection, request);
 	cellar_request_free(request);
 	for (int i = 0; i < progress->nranges; i++)
@@ -287,6 +290,14 @@ cellar_advance_cell(CellarScanState *state)
 
 		case CELLAR_RANGE_DONE:
 			finish_range(state);
+			break;
+
+		case CELLAR_LEAF_LINKS:
+			cellar_keep_leaf_links(state);
+			break;
+
+		case CELLAR_HEAP_TIDS:
+			cellar_keep_heap_tids(state);
 			break;
 
 		case CELLAR_FILE_IO:

@@ -33,6 +33,14 @@ explain_storage_predicate(CellarScanState *state, List *ancestors, ExplainState 
 						es);
 }
 
+/* Shows the index whose entries are the rows. */
+static void
+explain_index(CellarScanState *state, ExplainState *es)
+{
+	if (state->index.rel != NULL && cellar_plan_display != CELLAR_DISPLAY_NEVER)
+		ExplainPropertyText("Cell Index", RelationGetRelationName(state->index.rel), es);
+}
+
 /* Appends the order of sort keys, for example " by price DESC, id". */
 static void
 append_order(StringInfo text, const CellarTopN *top, List *keys, List *context, bool forceprefix)
@@ -299,8 +307,10 @@ explain_counts_structured(const CellarScanStats *scan, ExplainState *es)
 }
 
 static void
-explain_waits(const CellarScanCounts *counts, ExplainState *es)
+explain_waits(const CellarScanCounts *counts, bool index, ExplainState *es)
 {
+	const char *name = index ? "Cell Smart Index Scan" : "Cell Smart Table Scan";
+
 	if (es->format == EXPLAIN_FORMAT_TEXT)
 	{
 		StringInfoData line;
@@ -309,13 +319,40 @@ explain_waits(const CellarScanCounts *counts, ExplainState *es)
 		add_number(&line, "waits", counts->waits);
 		if (es->timing)
 			appendStringInfo(&line, " time=%.3f ms", counts->wait_us / 1000.0);
-		text_line(es, "Cell Smart Table Scan", line.data);
+		text_line(es, name, line.data);
 		pfree(line.data);
 		return;
 	}
-	ExplainPropertyUInteger("Cell Smart Table Scan Waits", NULL, counts->waits, es);
+	ExplainPropertyUInteger(psprintf("%s Waits", name), NULL, counts->waits, es);
 	if (es->timing)
-		ExplainPropertyFloat("Cell Smart Table Scan Time", "ms", counts->wait_us / 1000.0, 3, es);
+		ExplainPropertyFloat(psprintf("%s Time", name), "ms", counts->wait_us / 1000.0, 3, es);
+}
+
+/* Shows why an index was not scanned, or what PostgreSQL has read of index and table. */
+static void
+explain_index_counts(const CellarScanState *state, ExplainState *es)
+{
+	const CellarIndexScan *index = &state->index;
+
+	if (index->rel == NULL)
+		return;
+	if (index->reason != NULL)
+		ExplainPropertyText("Cell Index Not Scanned", index->reason, es);
+	else if (es->format != EXPLAIN_FORMAT_TEXT)
+	{
+		ExplainPropertyUInteger("Index Pages Read", NULL, index->pages_walked, es);
+		ExplainPropertyUInteger("Heap Fetches", NULL, index->heap_fetches, es);
+	}
+	else if (index->pages_walked > 0 || index->heap_fetches > 0)
+	{
+		StringInfoData line;
+
+		initStringInfo(&line);
+		add_number(&line, "index pages", index->pages_walked);
+		add_number(&line, "heap fetches", index->heap_fetches);
+		text_line(es, "Read by PostgreSQL", line.data);
+		pfree(line.data);
+	}
 }
 
 /* Returns the sum of the counts of all processes. */
@@ -334,6 +371,7 @@ cellar_explain_scan(CustomScanState *node, List *ancestors, ExplainState *es)
 	CellarScanState *state = (CellarScanState *) node;
 	CellarScanCounts counts;
 
+	explain_index(state, es);
 	explain_storage_predicate(state, ancestors, es);
 	explain_top_n(state, ancestors, es);
 	if (cellar_plan_display != CELLAR_DISPLAY_NEVER)
@@ -360,5 +398,6 @@ cellar_explain_scan(CustomScanState *node, List *ancestors, ExplainState *es)
 		explain_counts_text(&counts.scan, es);
 	else
 		explain_counts_structured(&counts.scan, es);
-	explain_waits(&counts, es);
+	explain_index_counts(state, es);
+	explain_waits(&counts, state->index.active, es);
 }

@@ -70,6 +70,8 @@ cellar_scan_request(CellarScanState *state, const char *file)
 		cellar_request_threads(request, state->plan.threads);
 		cellar_request_projection(request, state->projection.attributes, state->projection.ntargets,
 								  state->projection.whole_rows);
+		if (state->index.active)
+			cellar_request_index_scan(state, request);
 		complete = cellar_request_expressions(request, state->plan.storage_predicate, econtext);
 		for (int i = 0; i < state->plan.njoin_filters; i++)
 		{

@@ -35,6 +35,8 @@ cellar_start_rows(CellarScanState *state)
 	state->cell.passed_through = false;
 	pgstat_count_heap_scan(rel);
 
+	if (state->index.active)
+		cellar_start_index_scan(state);
 	if (state->progress.source == CELLAR_ROWS_FROM_CELL && state->setup.nblocks > 0)
 		cellar_open_cell_scan(state);
 	else if (state->progress.source == CELLAR_ROWS_FROM_HEAP && cellar_simulate_offload)
@@ -49,6 +51,7 @@ void
 cellar_stop_rows(CellarScanState *state)
 {
 	cellar_heap_block_release(&state->heap.block);
+	cellar_stop_index_scan(state);
 	cellar_finish_simulation(state);
 	state->cell.batch = NULL;
 	if (state->cell.session != NULL && state->progress.nranges > 0)
@@ -201,8 +204,19 @@ cellar_next_row(CellarScanState *state, ExprState **quals)
 			return state->heap.slot;
 		}
 
+		if (state->index.active && cellar_next_index_row(state))
+		{
+			*quals = state->plan.all_quals;
+			return state->heap.slot;
+		}
+
 		if (state->progress.source == CELLAR_ROWS_FROM_CELL)
 		{
+			if (state->progress.nranges == 0 && state->index.active && !state->index.walked)
+			{
+				cellar_walk_leaf_pages(state);
+				continue;
+			}
 			if (state->progress.nranges == 0)
 			{
 				release_session(state);

@@ -172,6 +172,8 @@ begin_scan(CustomScanState *node, EState *estate, int eflags)
 	if (cellar_get_top_n(cscan, &top))
 		state->plan.top_rows = top.rows;
 	state->plan.threads = cellar_get_threads(cscan);
+	if (OidIsValid(cellar_get_index(cscan)))
+		cellar_begin_index_scan(state, cellar_get_index(cscan));
 	cellar_choose_projection(state, may_be_current_of(state, estate));
 
 	/*
@@ -260,7 +262,7 @@ cellar_prepare_scan(CellarScanState *state)
 	state->setup.source = state->setup.fallback == NULL ? CELLAR_ROWS_FROM_CELL : CELLAR_ROWS_FROM_HEAP;
 	if (state->shared != NULL && IsParallelWorker())
 		state->setup.nblocks = state->shared->nblocks;
-	else
+	else if (state->setup.source == CELLAR_ROWS_FROM_HEAP || !cellar_prepare_index_scan(state))
 	{
 		if (state->setup.source == CELLAR_ROWS_FROM_CELL)
 			cellar_object_checkpoint_of_scan(state->css.ss.ps.state, rel);
@@ -442,6 +444,7 @@ end_scan(CustomScanState *node)
 	CellarScanState *state = (CellarScanState *) node;
 
 	stop_scan(state);
+	cellar_end_index_scan(state);
 	if (state->heap.block.strategy != NULL)
 		FreeAccessStrategy(state->heap.block.strategy);
 	if (state->cell.session != NULL)

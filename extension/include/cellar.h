@@ -31,10 +31,18 @@ typedef enum CellarPlanDisplay
 	CELLAR_DISPLAY_ALWAYS
 } CellarPlanDisplay;
 
+typedef enum CellarIndexScans
+{
+	CELLAR_INDEX_SCANS_OFF,
+	CELLAR_INDEX_SCANS_ON,
+	CELLAR_INDEX_SCANS_ALWAYS
+} CellarIndexScans;
+
 extern bool cellar_offload_processing;
 extern bool cellar_join_filters;
 extern bool cellar_lookup_joins;
 extern bool cellar_unnest_subqueries_enabled;
+extern int	cellar_index_scans;
 extern int	cellar_lookup_table_rows;
 extern int	cellar_plan_display;
 extern bool cellar_simulate_offload;

@@ -108,7 +108,7 @@ create_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation)
 	path->parallel_aware = false;
 
 	/* Several processes that execute the scan would compete for the threads. */
-	path->parallel_safe = rel->consider_parallel && aggregation->scan.threads == 1;
+	path->parallel_safe = rel->consider_parallel && aggregation->scan.threads == 1 && aggregation->scan.index == NULL;
 	path->parallel_workers = 0;
 	path->pathkeys = NIL;
 	cpath->flags = aggregation->projects ? CUSTOMPATH_SUPPORT_PROJECTION : 0;
@@ -150,6 +150,19 @@ cellar_offer_aggregate_paths(PlannerInfo *root, const CellarAggregateSpec *aggre
 	Path	   *path = create_aggregate_path(root, aggregation);
 	Path	   *repeated;
 	int			workers;
+
+	single.scan.index = cellar_covering_index(aggregation->scan.rel, aggregation->relid);
+	if (single.scan.index != NULL)
+	{
+		Path	   *indexed;
+
+		single.scan.stored_fraction = 1;
+		single.scan.threads = cellar_index_threads(&single.scan);
+		indexed = create_aggregate_path(root, &single);
+		if (indexed->total_cost < path->total_cost || cellar_index_scans == CELLAR_INDEX_SCANS_ALWAYS)
+			path = indexed;
+		single = *aggregation;
+	}
 
 	if (cellar_index_only_scan_is_cheaper(aggregation->scan.rel, path->total_cost,
 										  cellar_aggregated_row_cost(aggregation)))

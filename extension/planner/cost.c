@@ -63,6 +63,7 @@
 #define RETURNED_ROW_FRACTION	0.4 /* of cpu_tuple_cost */
 #define RETURNED_WHOLE_PAGE_COST	1.1 /* per BLCKSZ bytes of whole rows */
 #define WHOLE_ROW_OVERHEAD		(MAXALIGN(SizeofHeapTupleHeader) + 16)	/* bytes */
+#define LINK_COST				0.001	/* per leaf page, to follow its link */
 #define THREADS_PAGES_MIN		1024	/* of the table, for each cell thread */
 
 #define CLUSTERED_CORRELATION	0.9
@@ -151,7 +152,8 @@ returned_bytes_cost(PlannerInfo *root, const CellarScanSpec *scan)
 static void
 cost_cell_pages(const CellarScanSpec *scan, double seq_page, Cost *read, Cost *cpu)
 {
-	Cost		pages = cellar_cell_page_cost * seq_page * scan->rel->pages *
+	BlockNumber npages = scan->index != NULL ? scan->index->pages : scan->rel->pages;
+	Cost		pages = cellar_cell_page_cost * seq_page * npages *
 		Max(scan->stored_fraction, STORED_FRACTION_MIN);
 
 	*read = CELL_READ_FRACTION * pages;
@@ -294,6 +296,38 @@ cellar_cost_scan(PlannerInfo *root, Path *path, const CellarScanSpec *scan)
 	path->total_cost = (startup + disk_run + cpu_run) * cellar_cost_factor;
 	if (!enable_seqscan && cellar_cost_factor > 0)
 		CellarDisablePath(path);
+}
+
+/*
+ * Returns how many threads of the cell share a scan of an index.
+ */
+int
+cellar_index_threads(const CellarScanSpec *scan)
+{
+	return Max(1, Min(scan->threads, (int) (scan->index->pages / THREADS_PAGES_MIN)));
+}
+
+/*
+ * Returns PostgreSQL's cost of a scan of an index: following the links of leaf
+ * pages, and fetching the heap rows that are not on all-visible pages.  They are fetched in
+ * the order of the table, so the cost of a page is that of a bitmap scan.
+ */
+static Cost
+index_cost(PlannerInfo *root, const CellarScanSpec *scan, const QualCost *quals)
+{
+	RelOptInfo *rel = scan->rel;
+	double		changed = 1 - rel->allvisfrac;
+	double		rows = changed * scan->index->tuples *
+		clauselist_selectivity(root, scan->storage, 0, JOIN_INNER, NULL);
+	double		pages = Min(rows, changed * rel->pages);
+	double		seq_page;
+	double		random_page;
+	double		page = 0;
+
+	get_tablespace_page_costs(rel->reltablespace, &random_page, &seq_page);
+	if (pages > 0)
+		page = random_page - (random_page - seq_page) * sqrt(pages / rel->pages);
+	return LINK_COST * scan->index->pages + page * pages + (cpu_tuple_cost + quals->per_tuple) * rows;
 }
 
 /* ----------------------------------------------------------------
@@ -482,6 +516,8 @@ cellar_cost_aggregate(PlannerInfo *root, Path *path, const CellarAggregateSpec *
 	cost = REQUEST_COST * seq_page + CHECKPOINT_BUFFER_COST * NBuffers +
 		storage_cost.startup + path->pathtarget->cost.startup;
 	cost += read + cpu;
+	if (scan->index != NULL)
+		cost += index_cost(root, scan, &storage_cost);
 
 	path->startup_cost = cost * cellar_cost_factor;
 	path->total_cost = path->startup_cost + RETURNED_ROW_FRACTION * cpu_tuple_cost * path->rows;

@@ -61,6 +61,17 @@ cellar_get_threads(CustomScan *cscan)
 }
 
 /*
+ * Returns the index whose entries are the rows of the scan, or InvalidOid.
+ */
+Oid
+cellar_get_index(CustomScan *cscan)
+{
+	List	   *index = list_nth(cscan->custom_private, CELLAR_PLAN_INDEX);
+
+	return index == NIL ? InvalidOid : linitial_oid(index);
+}
+
+/*
  * Returns the storage predicate: custom_exprs without the sort keys.
  */
 List *
@@ -227,6 +238,8 @@ plan_smart_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 									   list_nth(best_path->custom_private, CELLAR_PATH_TOP_N),
 									   list_nth(best_path->custom_private, CELLAR_PATH_THREADS),
 									   NIL);
+	cscan->custom_private = lappend(cscan->custom_private,
+									list_nth(best_path->custom_private, CELLAR_PATH_INDEX));
 	cscan->custom_exprs = list_concat(storage,
 									  (List *) list_nth(best_path->custom_private, CELLAR_PATH_SORT_KEYS));
 	cscan->methods = &cellar_scan_methods;

@@ -52,7 +52,7 @@ cellar_create_scan_path(PlannerInfo *root, const CellarScanSpec *scan)
 	path->parallel_aware = scan->parallel_workers > 0;
 
 	/* Several processes that execute the scan would compete for the threads. */
-	path->parallel_safe = rel->consider_parallel && scan->threads == 1;
+	path->parallel_safe = rel->consider_parallel && scan->threads == 1 && scan->index == NULL;
 	path->parallel_workers = scan->parallel_workers;
 	path->pathkeys = NIL;
 	cpath->flags = CUSTOMPATH_SUPPORT_PROJECTION;
@@ -63,15 +63,16 @@ cellar_create_scan_path(PlannerInfo *root, const CellarScanSpec *scan)
 	 * second time: all rows must be returned in the order of the table, and
 	 * the quals must have the same result.
 	 */
-	if (scan->parallel_workers == 0 && scan->threads == 1 && top == NULL &&
+	if (scan->parallel_workers == 0 && scan->threads == 1 && top == NULL && scan->index == NULL &&
 		!contain_volatile_functions((Node *) rel->baserestrictinfo))
 		cpath->flags |= CUSTOMPATH_SUPPORT_BACKWARD_SCAN;
 
 	cellar_cost_scan(root, path, scan);
-	cpath->custom_private = list_make4(top == NULL ? NIL : top->keys,
+	cpath->custom_private = list_make5(top == NULL ? NIL : top->keys,
 									   top == NULL ? NIL : cellar_top_n_private(top),
 									   list_make1_int(scan->threads),
-									   makeFloat(psprintf("%f", cost_without_join_filter(root, path, scan))));
+									   makeFloat(psprintf("%f", cost_without_join_filter(root, path, scan))),
+									   scan->index == NULL ? NIL : list_make1_oid(scan->index->indexoid));
 	return path;
 }
 

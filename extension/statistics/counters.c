@@ -51,6 +51,7 @@ const char *const cellar_statistic_names[CELLAR_STATS] = {
 	"cell transactions found in commit cache",
 	"cell simulated physical IO bytes eligible for predicate offload",
 	"cell simulated physical IO bytes returned by predicate offload",
+	"cell index scans",
 };
 
 /* Indexed by CellarWaitEvent. */
@@ -58,6 +59,7 @@ const char *const cellar_wait_names[CELLAR_WAITS] = {
 	"cell smart table scan",
 	"enq: KO - fast object checkpoint",
 	"cell single block physical read",
+	"cell smart index scan",
 };
 
 typedef struct SharedEvent

@@ -82,6 +82,7 @@ typedef struct CellarSession
 	bool		wait_writable;
 	bool		reused;			/* from the session cache, and the cell has
 								 * sent nothing since */
+	bool		scans_index;	/* the current request scans an index */
 	char		socket_path[128];
 } CellarSession;
 

@@ -102,6 +102,13 @@ CellarRelationPath(CellarFileId file)
 #define CellarOldSnapshotsFail()	(old_snapshot_threshold >= 0)
 #endif
 
+/* 17 removed the snapshot, with old_snapshot_threshold. */
+#if PG_VERSION_NUM >= 170000
+#define CellarLeftmostLeaf(index, snapshot)	_bt_get_endpoint(index, 0, false)
+#else
+#define CellarLeftmostLeaf(index, snapshot)	_bt_get_endpoint(index, 0, false, snapshot)
+#endif
+
 /* 17 renamed the number of a process. */
 #if PG_VERSION_NUM >= 170000
 #define CellarProcNumber(proc)		((int) GetNumberFromPGProc(proc))

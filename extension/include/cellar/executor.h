@@ -240,6 +240,29 @@ typedef struct CellarHeapRows
 	TupleTableSlot *slot;
 } CellarHeapRows;
 
+/* The index whose entries are the rows of the scan; see index_scan.c. */
+typedef struct CellarIndexScan
+{
+	Relation	rel;			/* NULL if the plan has no index */
+	bool		active;			/* rows come from the index */
+	const char *reason;			/* why they do not, or NULL */
+	CellarLocation location;
+	BlockNumber leftmost;		/* leaf page, or P_NONE */
+	XLogRecPtr	lsn;
+	uint8	   *all_visible;	/* one bit for each block of the table */
+	Size		all_visible_bytes;
+	uint32	   *links;			/* by block of the index; CELLAR_NOT_COUNTED */
+	bool		walked;			/* tids has all heap rows */
+	bool		fetching;		/* tids is sorted, next_tid is valid */
+	struct IndexFetchTableData *fetch;
+	ItemPointerData *tids;		/* heap rows to fetch */
+	Size		ntids;
+	Size		tids_allocated;
+	Size		next_tid;
+	uint64		heap_fetches;
+	uint64		pages_walked;
+} CellarIndexScan;
+
 /* Plan state of a Smart Scan. */
 typedef struct CellarScanState
 {
@@ -253,6 +276,7 @@ typedef struct CellarScanState
 	CellarScanProgress progress;
 	CellarCellRows cell;
 	CellarHeapRows heap;
+	CellarIndexScan index;
 	CellarSimulation *simulation;	/* NULL when offload is not simulated */
 	char	   *simulation_page;
 	CellarScanCounts counts;	/* of this process */
@@ -263,6 +287,24 @@ typedef struct CellarScanState
 extern Node *cellar_create_scan_state(CustomScan *cscan);
 extern CellarScanState *cellar_scan_state(PlanState *state);
 extern void cellar_prepare_scan(CellarScanState *state);
+
+/* index_scan.c */
+
+extern void cellar_begin_index_scan(CellarScanState *state, Oid index);
+extern bool cellar_prepare_index_scan(CellarScanState *state);
+extern void cellar_start_index_scan(CellarScanState *state);
+extern void cellar_stop_index_scan(CellarScanState *state);
+extern void cellar_leave_index_scan(CellarScanState *state);
+extern void cellar_end_index_scan(CellarScanState *state);
+extern void cellar_request_index_scan(CellarScanState *state, CellarRequest *request);
+extern void cellar_keep_leaf_links(CellarScanState *state);
+extern void cellar_keep_heap_tids(CellarScanState *state);
+extern void cellar_add_tid(CellarIndexScan *index, BlockNumber block, OffsetNumber line_pointer);
+extern bool cellar_next_index_row(CellarScanState *state);
+
+/* leaf_walk.c */
+
+extern void cellar_walk_leaf_pages(CellarScanState *state);
 
 /* projection.c */
 

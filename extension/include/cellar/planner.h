@@ -85,8 +85,9 @@ enum CellarPathPrivate
 	CELLAR_PATH_SORT_KEYS,		/* CellarTopN.keys */
 	CELLAR_PATH_TOP_N,			/* as CELLAR_PLAN_TOP_N */
 	CELLAR_PATH_THREADS,		/* as CELLAR_PLAN_THREADS */
-	CELLAR_PATH_FILTER_COST		/* a float: by how much the scan costs more
+	CELLAR_PATH_FILTER_COST,	/* a float: by how much the scan costs more
 								 * without a join filter */
+	CELLAR_PATH_INDEX			/* as CELLAR_PLAN_INDEX */
 };
 
 /*
@@ -104,8 +105,10 @@ enum CellarPlanPrivate
 								 * except keys */
 	CELLAR_PLAN_THREADS,		/* list of one integer: how many threads of
 								 * the cell share the scan */
-	CELLAR_PLAN_JOIN_FILTERS	/* conditions "column = ANY (parameter)"; see
+	CELLAR_PLAN_JOIN_FILTERS,	/* conditions "column = ANY (parameter)"; see
 								 * join_filter.c */
+	CELLAR_PLAN_INDEX			/* NIL, or a list of the OID of the index whose
+								 * entries are the rows */
 };
 
 extern List *cellar_plan_children(Plan *plan);
@@ -118,6 +121,7 @@ extern const CustomScanMethods cellar_join_keys_methods;
 extern List *cellar_top_n_private(const CellarTopN *top);
 extern bool cellar_get_top_n(CustomScan *cscan, CellarTopN *top);
 extern int	cellar_get_threads(CustomScan *cscan);
+extern Oid	cellar_get_index(CustomScan *cscan);
 extern List *cellar_get_storage_predicate(CustomScan *cscan);
 extern List *cellar_get_all_quals(CustomScan *cscan);
 extern void cellar_get_aggregation(CustomScan *cscan, List **keys, List **aggregates);
@@ -142,10 +146,15 @@ typedef struct CellarScanSpec
 	const CellarTopN *top;		/* NULL when the scan returns all rows */
 	int			threads;		/* of the cell that share the scan */
 	int			parallel_workers;	/* of PostgreSQL */
+	const IndexOptInfo *index;	/* whose entries are the rows, or NULL */
 } CellarScanSpec;
 
 extern Path *cellar_create_scan_path(PlannerInfo *root, const CellarScanSpec *scan);
 extern void cellar_add_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation);
+
+/* index_path.c */
+
+extern const IndexOptInfo *cellar_covering_index(RelOptInfo *rel, Oid relid);
 
 /* aggregate_path.c */
 
@@ -318,6 +327,7 @@ extern void cellar_add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, Relation 
 
 extern int	cellar_workers_max(void);
 extern int	cellar_scan_threads(const PlannerInfo *root, RelOptInfo *rel);
+extern int	cellar_index_threads(const CellarScanSpec *scan);
 extern double cellar_join_filter_fraction(PlannerInfo *root, RelOptInfo *rel);
 extern void cellar_cost_scan(PlannerInfo *root, Path *path, const CellarScanSpec *scan);
 extern void cellar_cost_aggregate(PlannerInfo *root, Path *path,
