@@ -18,7 +18,7 @@
 bool		cellar_offload_processing = true;
 bool		cellar_join_filters = true;
 bool		cellar_lookup_joins = true;
-int			cellar_index_scans = CELLAR_INDEX_SCANS_ON;
+int			cellar_index_scans = CELLAR_INDEX_SCANS_OFF;
 int			cellar_lookup_table_rows = 1048576;
 bool		cellar_unnest_subqueries_enabled = true;
 int			cellar_plan_display = CELLAR_DISPLAY_AUTO;
@@ -97,7 +97,7 @@ cellar_define_settings(void)
 							 "Enables Smart Scans of indexes: cells aggregate the entries of an index that has all columns of the query.",
 							 "\"always\" prefers them to Smart Scans of tables, whatever the estimated costs are.",
 							 &cellar_index_scans,
-							 CELLAR_INDEX_SCANS_ON,
+							 CELLAR_INDEX_SCANS_OFF,
 							 index_scans_options,
 							 PGC_USERSET,
 							 GUC_EXPLAIN,
