@@ -2194,6 +2194,7 @@ AS $$
 DECLARE
   existing text;
   wrong text;
+  other bigint;
 BEGIN
   IF NOT EXISTS (SELECT FROM awr.instance i WHERE i.instance_id = instance) THEN
     RAISE EXCEPTION 'AWR instance % does not exist', instance
@@ -2203,7 +2204,10 @@ BEGIN
   END IF;
   SELECT string_agg(n::text, ', ') INTO wrong FROM (VALUES (begin_snap), (end_snap)) v (n)
     WHERE NOT EXISTS (SELECT FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = n);
-  IF wrong IS NULL AND begin_snap < end_snap THEN
+  -- An AWR snapshot without a begin is the first of its cluster.
+  SELECT min(s.snap_id) INTO other FROM awr.snapshot s
+    WHERE s.instance_id = instance AND s.snap_id > begin_snap AND s.snap_id <= end_snap AND s.begin_time IS NULL;
+  IF wrong IS NULL AND begin_snap < end_snap AND other IS NULL THEN
     RETURN;
   END IF;
   SELECT format('AWR snapshots of instance %s: %s.', instance, string_agg(r, ', ')) INTO existing
@@ -2214,6 +2218,11 @@ BEGIN
         GROUP BY run ORDER BY run) s;
   IF wrong IS NOT NULL THEN
     RAISE EXCEPTION 'AWR snapshot % does not exist', wrong USING ERRCODE = 'undefined_object', DETAIL = existing;
+  END IF;
+  IF other IS NOT NULL THEN
+    RAISE EXCEPTION 'AWR snapshots % and % belong to different clusters', begin_snap, end_snap
+      USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = existing,
+            HINT = format('Since AWR snapshot %s, the repository belongs to another cluster.', other);
   END IF;
   RAISE EXCEPTION 'begin snapshot % does not precede end snapshot %', begin_snap, end_snap
     USING ERRCODE = 'invalid_parameter_value', DETAIL = existing;

@@ -301,6 +301,11 @@ check_equal "a filter is data, not SQL" "$(during "{\"application\": \"x'' OR tr
 q "CREATE ROLE plain LOGIN" && q "CREATE ROLE monitor LOGIN" && q "GRANT pg_monitor TO monitor"
 check_equal "only members of pg_monitor see samples" "$(sqlstate_of ash postgres "SET ROLE plain; SELECT awr.ash_report()")" 42501
 check_matches "a member of pg_monitor sees the report" "$(q "SET ROLE monitor; SELECT awr.ash_report()")" 'ASH Report For'
+# The repository was copied to another cluster.
+q "UPDATE awr.instance SET system_identifier = 42 WHERE instance_id = 1"
+other_snap=$(q "SELECT awr.create_snapshot('test')")
+check_equal "a period of two clusters is refused" "$(sqlstate_of ash postgres "SELECT awr.report($end_snap, $other_snap)")" 55000
+check_equal "the repository belongs to the cluster then" "$(q "SELECT system_identifier <> 42 FROM awr.instance WHERE instance_id = 1")" t
 # missing_for ROLE: what cellar top does not show this role.
 missing_for() { "$CELLAR_BIN" top --json --dsn "$(cluster_dsn ash | sed "s/user=[^ ]*/user=$1/")" | python3 -c 'import json, sys; print(*json.load(sys.stdin)["missing"], sep="; ")'; }
 check_equal "cellar top shows everything to a member of pg_monitor" "$(missing_for monitor)" ""
