@@ -108,7 +108,7 @@ cellar_open_cell_scan(CellarScanState *state)
 	{
 		cellar_leave_index_scan(state);
 		state->progress.source = CELLAR_ROWS_FROM_HEAP;
-		state->setup.fallback = "an expression without columns cannot be evaluated in advance";
+		state->setup.fallback = "an expression without columns cannot be evaluated in advance, or a subquery has too many values";
 		cellar_note_scan(RelationGetRelid(state->css.ss.ss_currentRelation), state->setup.fallback);
 		return;
 	}
