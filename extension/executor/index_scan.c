@@ -178,7 +178,7 @@ cellar_start_index_scan(CellarScanState *state)
 	index->walked = false;
 	index->fetching = false;
 	index->ntids = 0;
-	index->fetch = table_index_fetch_begin(state->css.ss.ss_currentRelation);
+	index->fetch = CellarIndexFetchBegin(state->css.ss.ss_currentRelation);
 	cellar_count(CELLAR_STAT_INDEX_SCANS, 1);
 	pgstat_count_index_scan(index->rel);
 }
@@ -294,7 +294,7 @@ cellar_keep_heap_tids(CellarScanState *state)
 }
 
 static int
-compare_tids(const void *a, const void *b)
+compare_tids(const void *a, const void *b, void *unused)
 {
 	return ItemPointerCompare((ItemPointer) a, (ItemPointer) b);
 }
@@ -312,7 +312,7 @@ cellar_next_index_row(CellarScanState *state)
 	{
 		if (index->ntids == 0 || (index->ntids < TIDS_PER_FETCH && !index->walked))
 			return false;
-		qsort(index->tids, index->ntids, sizeof(ItemPointerData), compare_tids);
+		qsort_interruptible(index->tids, index->ntids, sizeof(ItemPointerData), compare_tids, NULL);
 		index->fetching = true;
 		index->next_tid = 0;
 	}

@@ -35,6 +35,7 @@ typedef struct LeafWalk
 {
 	CellarIndexScan *index;
 	BlockNumber nblocks;		/* that the cell has scanned */
+	BlockNumber nblocks_now;	/* at least; the index may have grown */
 	uint32	   *numbers;		/* by block: order of the walk, starting at 1 */
 	BlockNumber nnumbers;
 	uint32		last_number;
@@ -68,6 +69,12 @@ number_of(LeafWalk *walk, BlockNumber block)
 static void
 set_number(LeafWalk *walk, BlockNumber block)
 {
+	if (block >= walk->nblocks_now)
+	{
+		walk->nblocks_now = RelationGetNumberOfBlocks(walk->index->rel);
+		if (block >= walk->nblocks_now)
+			report_corrupt(walk, block);
+	}
 	if (block >= walk->nnumbers)
 	{
 		BlockNumber more = Max(block + 1, walk->nnumbers + walk->nnumbers / 8);
@@ -132,7 +139,7 @@ read_page(LeafWalk *walk, BlockNumber block)
 	return right;
 }
 
-/* Returns the right link of a page that must be deleted. */
+/* Returns the right link of a page that must be deleted, or about to be. */
 static BlockNumber
 link_of_deleted(LeafWalk *walk, BlockNumber block)
 {
@@ -140,7 +147,7 @@ link_of_deleted(LeafWalk *walk, BlockNumber block)
 	BTPageOpaque opaque = BTPageGetOpaque(BufferGetPage(buffer));
 	BlockNumber right = opaque->btpo_next;
 
-	if (!P_ISDELETED(opaque))
+	if (!P_IGNORE(opaque))
 		report_corrupt(walk, block);
 	_bt_relbuf(walk->index->rel, buffer);
 	return right;
@@ -171,16 +178,26 @@ drop_right_halves(LeafWalk *walk, BlockNumber deleted)
 	BlockNumber right = link_of_deleted(walk, deleted);
 	uint32		first;
 	uint32		end;
+	Size		low = 0;
+	Size		high = walk->npages;
 
 	if (right == walk->index->links[deleted])
 		return;
 	first = first_number(walk, right);
 	end = first_number(walk, walk->index->links[deleted]);
-	for (Size i = 0; i < walk->npages; i++)
+	if (first >= end)
+		return;
+	while (low < high)
 	{
-		if (walk->pages[i].number >= first && walk->pages[i].number < end)
-			walk->pages[i].dropped = true;
+		Size		middle = low + (high - low) / 2;
+
+		if (walk->pages[middle].number < first)
+			low = middle + 1;
+		else
+			high = middle;
 	}
+	for (; low < walk->npages && walk->pages[low].number < end; low++)
+		walk->pages[low].dropped = true;
 }
 
 /* Removes the TIDs of dropped pages.  TIDs from before the walk stay. */
@@ -210,7 +227,7 @@ void
 cellar_walk_leaf_pages(CellarScanState *state)
 {
 	CellarIndexScan *index = &state->index;
-	LeafWalk	walk = {.index = index, .nblocks = state->setup.nblocks};
+	LeafWalk	walk = {.index = index, .nblocks = state->setup.nblocks, .nblocks_now = state->setup.nblocks};
 	BlockNumber block = index->leftmost;
 
 	walk.nnumbers = Max(walk.nblocks, 64);
@@ -228,10 +245,18 @@ cellar_walk_leaf_pages(CellarScanState *state)
 		set_number(&walk, block);
 		block = is_counted(&walk, block) ? index->links[block] : read_page(&walk, block);
 	}
-	for (block = 0; block < walk.nblocks; block++)
+
+	/*
+	 * The snapshot sees no entry of an index that was empty at the first step,
+	 * also if the cell has counted a page since.
+	 */
+	for (block = 0; block < walk.nblocks && index->leftmost != P_NONE; block++)
 	{
 		if (is_counted(&walk, block) && walk.numbers[block] == 0)
+		{
+			CHECK_FOR_INTERRUPTS();
 			drop_right_halves(&walk, block);
+		}
 	}
 	remove_dropped(&walk);
 	pfree(walk.pages);

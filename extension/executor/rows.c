@@ -33,10 +33,10 @@ cellar_start_rows(CellarScanState *state)
 	state->progress.nranges = 0;
 	state->cell.answered = false;
 	state->cell.passed_through = false;
-	pgstat_count_heap_scan(rel);
-
 	if (state->index.active)
 		cellar_start_index_scan(state);
+	else
+		pgstat_count_heap_scan(rel);
 	if (state->progress.source == CELLAR_ROWS_FROM_CELL && state->setup.nblocks > 0)
 		cellar_open_cell_scan(state);
 	else if (state->progress.source == CELLAR_ROWS_FROM_HEAP && cellar_simulate_offload)

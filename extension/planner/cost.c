@@ -317,7 +317,7 @@ index_cost(PlannerInfo *root, const CellarScanSpec *scan, const QualCost *quals)
 {
 	RelOptInfo *rel = scan->rel;
 	double		changed = 1 - rel->allvisfrac;
-	double		rows = changed * scan->index->tuples *
+	double		rows = changed * rel->tuples *
 		clauselist_selectivity(root, scan->storage, 0, JOIN_INNER, NULL);
 	double		pages = Min(rows, changed * rel->pages);
 	double		seq_page;
@@ -506,7 +506,8 @@ cellar_cost_aggregate(PlannerInfo *root, Path *path, const CellarAggregateSpec *
 	cost_qual_eval(&storage_cost, scan->storage, root);
 
 	cost_cell_pages(scan, seq_page, &read, &cpu);
-	cpu += cell_row_fraction(scan) * (cpu_tuple_cost + storage_cost.per_tuple) * rel->tuples +
+	cpu += cell_row_fraction(scan) * (cpu_tuple_cost + storage_cost.per_tuple) *
+		(scan->index != NULL ? scan->index->tuples : rel->tuples) +
 		CELL_CPU_FRACTION * cellar_aggregated_row_cost(aggregation) * aggregated_rows(aggregation) +
 		cpu_tuple_cost * Max(path->rows, groups_of_threads(aggregation));
 	cpu /= scan->threads;

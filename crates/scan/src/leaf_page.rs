@@ -37,7 +37,6 @@ const TIDS_MAX: usize = (BLOCK_BYTES - 24 - OPAQUE_BYTES) / TID_BYTES;
 pub struct LeafPage<'a> {
     bytes: &'a [u8],
     page: Page<'a>,
-    flags: u16,
     /// The right sibling; 0 if the page is the rightmost.
     pub right: u32,
 }
@@ -58,7 +57,7 @@ fn block_at(tid: &[u8]) -> u32 {
 }
 
 impl<'a> LeafPage<'a> {
-    /// Checks the page. None: the page is new, deleted, or of a higher level, and has no entries.
+    /// Checks the page. None: the page is new, deleted or about to be, or of a higher level, and has no entries.
     pub fn new(bytes: &'a [u8]) -> Result<Option<Self>, Malformed> {
         let Some(page) = Page::with_special(bytes, OPAQUE_BYTES)? else { return Ok(None) };
         let (right, level) = (u32_at(bytes, OPAQUE + 4), u32_at(bytes, OPAQUE + 8));
@@ -66,13 +65,13 @@ impl<'a> LeafPage<'a> {
         if cycle_id > CYCLE_ID_MAX {
             return Err(Malformed);
         }
-        if flags & (BTP_DELETED | BTP_META) != 0 || flags & BTP_LEAF == 0 {
+        if flags & (BTP_DELETED | BTP_META | BTP_HALF_DEAD) != 0 || flags & BTP_LEAF == 0 {
             return Ok(None);
         }
         if level != 0 || right == u32::MAX {
             return Err(Malformed);
         }
-        Ok(Some(Self { bytes, page, flags, right }))
+        Ok(Some(Self { bytes, page, right }))
     }
 
     pub fn page(&self) -> &Page<'a> {
@@ -81,9 +80,6 @@ impl<'a> LeafPage<'a> {
 
     /// Visits every entry that is not known to be dead, in order.
     pub fn for_each_entry(&self, mut visit: impl FnMut(Item, Tids<'a>)) -> Result<(), Malformed> {
-        if self.flags & BTP_HALF_DEAD != 0 {
-            return Ok(());
-        }
         // The first item of a page that is not the rightmost is the high key.
         let high_keys = usize::from(self.right != NO_PAGE);
         let mut rows = 0;

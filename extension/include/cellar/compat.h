@@ -109,6 +109,13 @@ CellarRelationPath(CellarFileId file)
 #define CellarLeftmostLeaf(index, snapshot)	_bt_get_endpoint(index, 0, false, snapshot)
 #endif
 
+/* 19 added flags. */
+#if PG_VERSION_NUM >= 190000
+#define CellarIndexFetchBegin(rel)	table_index_fetch_begin(rel, 0)
+#else
+#define CellarIndexFetchBegin(rel)	table_index_fetch_begin(rel)
+#endif
+
 /* 17 renamed the number of a process. */
 #if PG_VERSION_NUM >= 170000
 #define CellarProcNumber(proc)		((int) GetNumberFromPGProc(proc))
