@@ -167,6 +167,37 @@ fn a_lost_disk_is_dropped_by_force_and_never_wins_when_it_comes_back() {
 }
 
 #[test]
+fn two_disks_of_a_copy_set_are_dropped_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 4, quiet);
+    let files = fill(&volume);
+    volume.drop_disk(&path(folder.path(), 0), false).unwrap();
+    volume.drop_disk(&path(folder.path(), 1), true).unwrap();
+    let files = while_writing(&volume, files, || volume.rebalance().unwrap());
+    assert_eq!(volume.group_status().disks.iter().map(|disk| disk.number).collect::<Vec<_>>(), [2, 3]);
+    check(&volume, &files);
+    create(&volume, "after");
+    volume.close().unwrap();
+    drop(volume);
+    check_without_each(folder.path(), &[2, 3], &files);
+}
+
+#[test]
+fn an_undropped_disk_has_its_repair_time_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 3, quiet);
+    volume.set_disk_repair_time(Duration::from_secs(1)).unwrap();
+    volume.offline_disk(&path(folder.path(), 2)).unwrap();
+    std::thread::sleep(Duration::from_millis(1100));
+    volume.drop_expired_disks();
+    assert!(volume.group_status().disks[2].is_dropping);
+    volume.undrop_disk(&path(folder.path(), 2)).unwrap();
+    volume.drop_expired_disks();
+    assert!(!volume.group_status().disks[2].is_dropping, "the time has begun again");
+    volume.close().unwrap();
+}
+
+#[test]
 fn a_disk_is_replaced_by_another_one_at_the_same_path() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open_with(folder.path(), 2, quiet);

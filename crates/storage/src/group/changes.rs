@@ -9,6 +9,7 @@
 //!   first. A start uses the list of a disk of the membership that counts (`members.rs`), so it finds the newest complete list,
 //!   or one that was begun, which it then completes.
 
+use super::failure_groups;
 use super::members::Joining;
 use super::superblock::DISKS_MAX;
 use super::{Group, State, Superblock};
@@ -116,10 +117,21 @@ impl Group {
                 refused(ErrorKind::ForeignDisk, message)
             }
             // Its joining was interrupted, or it was dropped: nothing on it is needed.
-            Some(found) if found.group_id == self.id && self.lacks(&found) => Ok(()),
             Some(found) if found.state == State::Dropped => Ok(()),
+            Some(found) if found.group_id == self.id && self.lacks(&found) => {
+                match found.state == State::Forming || self.has_dropped(&found) {
+                    true => Ok(()),
+                    false => refused(
+                        ErrorKind::ForeignDisk,
+                        format!(
+                            "{path} was a disk of this group in a list of disks that is not used; if its data are not needed, empty the \
+                             directory or format the device (cellar disk format)"
+                        ),
+                    ),
+                }
+            }
             Some(found) if found.group_id == self.id => {
-                refused(ErrorKind::Exists, format!("cell disk {path} is in the disk group already"))
+                refused(ErrorKind::Exists, format!("cell disk {path} is in the disk group already; name another one"))
             }
             Some(found) => refused(
                 ErrorKind::ForeignDisk,
@@ -137,6 +149,13 @@ impl Group {
         let current = &self.records.lock().current;
         let (index, id) = (usize::from(found.index), found.disk_ids.get(usize::from(found.index)));
         current.disk_ids.get(index) != id || current.is_dropped(index)
+    }
+
+    /// Returns whether the group has dropped the disk of a superblock.
+    fn has_dropped(&self, found: &Superblock) -> bool {
+        let current = &self.records.lock().current;
+        let index = usize::from(found.index);
+        current.disk_ids.get(index) == found.disk_ids.get(index) && current.is_dropped(index)
     }
 
     /// Checks that a disk which returns is one of the group, and was not dropped.
@@ -168,18 +187,13 @@ impl Group {
         Err(Error::new(ErrorKind::Io, message))
     }
 
-    /// Gives a disk the superblock of a member that has not joined yet, and removes what an earlier membership left. With copies,
-    /// the superblock has copy sets for new data, which avoid the disks in `avoided`.
-    pub fn prepare(&self, disk: &dyn Disk, failure_group: Option<String>, avoided: u64) -> Result<Superblock> {
+    /// Gives a disk the superblock of a member that has not joined yet, and removes what an earlier membership left.
+    pub fn prepare(&self, disk: &dyn Disk, failure_group: Option<String>) -> Result<Superblock> {
         let failed = || format!("could not prepare cell disk {}", disk.path().display());
         let superblock = {
             let records = self.records.lock();
             records.check_certain()?;
-            let new = records.current.for_new_disk(failure_group)?;
-            match &self.mirror {
-                Some(_) => new.with_sets(avoided)?.unwrap_or(new),
-                None => new,
-            }
+            records.current.for_new_disk(failure_group)?
         };
         superblock.write(disk)?;
         for (number, stream) in disk.backing_files().context(failed)? {
@@ -229,6 +243,15 @@ impl Group {
         Ok(())
     }
 
+    /// With copies: checks that the disks except those in `avoided`, and one in failure group `joins`, are in enough failure
+    /// groups.
+    pub fn check_failure_groups(&self, avoided: u64, joins: Option<&str>) -> Result<()> {
+        let current = &self.records.lock().current;
+        let stay = current.failure_groups.iter().enumerate().filter(|(disk, _)| avoided >> disk & 1 == 0);
+        let names: Vec<String> = stay.map(|(_, name)| name.clone()).chain(joins.map(str::to_owned)).collect();
+        failure_groups::copy_sets(&names, self.redundancy.copies()).map(drop)
+    }
+
     /// With copies: makes copy sets durable for all disks except those in `avoided`.
     pub fn add_sets(&self, avoided: u64) -> Result<()> {
         let mut records = self.records.lock();
@@ -273,15 +296,20 @@ impl Group {
 
     /// Writes the current superblock on a disk. With copies, a disk that fails leaves the group.
     fn store(&self, records: &mut Records, number: usize) -> Result<()> {
-        let superblock = Superblock { index: number as u16, state: State::Ready, ..records.current.clone() };
-        let stored = superblock.write(self.disks()[number].as_ref());
-        records.is_stored[number] = stored.is_ok();
+        let stored = self.write_current(records, number);
         match (stored, &self.mirror) {
-            (Err(error), Some(mirror)) => {
+            (Err(error), Some(mirror)) if error.kind() != ErrorKind::NoSpace => {
                 mirror.fail_disk(number, &std::io::Error::other(error.to_string())).map_err(|_| error)
             }
             (stored, _) => stored,
         }
+    }
+
+    fn write_current(&self, records: &mut Records, number: usize) -> Result<()> {
+        let superblock = Superblock { index: number as u16, state: State::Ready, ..records.current.clone() };
+        let stored = superblock.write(self.disks()[number].as_ref());
+        records.is_stored[number] = stored.is_ok();
+        stored
     }
 
     /// Lets releases that know no placement records refuse the group. Durable on return.
@@ -297,63 +325,86 @@ impl Group {
         self.write_next(&mut records, &next)
     }
 
-    /// Writes a superblock of the next generation on all accessible disks of the group.
+    /// Writes a superblock of the next generation on all accessible disks of the group. With copies, disks that fail leave the
+    /// group when the others have the superblock; a disk that refuses, because it is full, ends the change.
     fn write_next(&self, records: &mut Records, next: &Superblock) -> Result<()> {
         records.check_certain()?;
         let former = std::mem::replace(&mut records.current, next.clone());
         let remaining =
             (0..self.disks().len()).filter(|other| !next.is_dropped(*other) && self.disks()[*other].is_accessible());
-        for (done, other) in remaining.enumerate() {
-            match self.store(records, other) {
+        let (mut done, mut failed) = (0, Vec::new());
+        for other in remaining {
+            match self.write_current(records, other) {
+                Ok(()) => done += 1,
                 // Durable on one disk: the change has happened.
                 Err(error) if done > 0 && self.mirror.is_none() => {
-                    log::warn!("{error}; the next start repeats the write")
+                    log::warn!("{error}; the next start repeats the write");
                 }
-                Err(error) => {
+                Err(error) if self.mirror.is_none() || error.kind() == ErrorKind::NoSpace => {
                     records.current = former;
-                    records.is_in_doubt = self.mirror.is_some();
+                    records.is_in_doubt = done > 0;
                     return Err(error);
                 }
-                Ok(()) => {}
+                Err(error) => failed.push((other, error)),
+            }
+        }
+        for (other, error) in failed {
+            let failed = self
+                .mirror
+                .as_ref()
+                .filter(|_| done > 0)
+                .map(|mirror| mirror.fail_disk(other, &std::io::Error::other(error.to_string())));
+            if !matches!(failed, Some(Ok(()))) {
+                records.current = former;
+                records.is_in_doubt = true;
+                return Err(error);
             }
         }
         Ok(())
     }
 
-    /// Ends the membership of a disk that stores nothing any more. Returns false, and changes nothing, while a resync of the disk
-    /// runs.
-    pub fn leave(&self, number: usize) -> Result<bool> {
-        let engine = match &self.mirror {
-            None => Some(self.disks()[number].clone()),
-            Some(mirror) => {
-                let engine = mirror.member(number).is_online().then(|| mirror.member(number).engine());
-                if !mirror.begin_leaving(number)? {
-                    return Ok(false);
-                }
-                engine
-            }
-        };
-        let own = {
+    /// Ends the membership of a disk that stores nothing any more. Returns the disk, still locked, or None if it cannot be accessed.
+    /// Changes nothing, and returns [`Leaving::Later`], while a resync of the disk runs.
+    pub fn leave(&self, number: usize) -> Result<Leaving> {
+        self.records.lock().check_certain()?;
+        let mut own = None;
+        let mut commit = || {
             let mut records = self.records.lock();
             let current = &records.current;
             let (generation, dropped) = (current.generation + 1, current.dropped | 1 << number);
             let sets = if self.mirror.is_some() { current.copy_sets()? } else { Vec::new() };
             let next = Superblock { generation, dropped, sets, ..current.clone() };
-            if let Err(error) = self.write_next(&mut records, &next) {
-                self.mirror.iter().for_each(|mirror| mirror.cancel_leaving(number));
-                return Err(error);
-            }
+            self.write_next(&mut records, &next)?;
             records.is_stored[number] = false;
-            self.dropped.fetch_or(1 << number, Ordering::AcqRel);
-            Superblock { index: number as u16, state: State::Dropped, ..next }
+            own = Some(Superblock { index: number as u16, state: State::Dropped, ..next });
+            Ok(())
         };
-        self.set_dropping(self.dropping() & !(1 << number));
-        if let Some(disk) = engine {
-            if let Err(error) = own.write(disk.as_ref()) {
-                log::warn!("{error}; the disk is not a member of the group any more");
+        let engine = match &self.mirror {
+            None => {
+                commit()?;
+                Some(self.disks()[number].clone())
             }
-            disk.unlock();
+            Some(mirror) => {
+                let engine = mirror.member(number).is_online().then(|| mirror.member(number).engine());
+                if !mirror.leave(number, commit)? {
+                    return Ok(Leaving::Later);
+                }
+                engine
+            }
+        };
+        self.dropped.fetch_or(1 << number, Ordering::AcqRel);
+        self.set_dropping(self.dropping() & !(1 << number));
+        if let (Some(disk), Some(own)) = (&engine, own)
+            && let Err(error) = own.write(disk.as_ref())
+        {
+            log::warn!("{error}; the disk is not a member of the group any more");
         }
-        Ok(true)
+        Ok(Leaving::Done(engine))
     }
+}
+
+/// The result of [`Group::leave`].
+pub enum Leaving {
+    Done(Option<Arc<dyn Disk>>),
+    Later,
 }

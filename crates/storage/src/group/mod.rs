@@ -14,6 +14,7 @@ pub mod rebalance;
 mod stripe_layout;
 mod superblock;
 
+pub use changes::Leaving;
 pub use growing::Growing;
 pub use stripe_layout::{AuSize, Piece, StripeLayout};
 pub use superblock::{Redundancy, State, Superblock, Uuid};

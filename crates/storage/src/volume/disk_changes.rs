@@ -8,6 +8,7 @@ use super::Volume;
 use super::rebalance::{DROPPING, WANTED, home_of};
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
+use crate::group::Leaving;
 use crate::group::mirror::DiskMode;
 use crate::group::rebalance::Move;
 use std::path::Path;
@@ -22,7 +23,8 @@ impl Volume {
     pub fn add_disk(&self, engine: Arc<dyn Disk>, failure_group: Option<String>) -> Result<()> {
         let _changes = self.rebalance.disk_changes.lock();
         self.check_not_known(engine.path(), None)?;
-        self.join_disk(engine, failure_group, self.group.avoided())?;
+        self.join_disk(engine, failure_group)?;
+        self.use_wanted_sets(self.group.avoided())?;
         self.rebalance.want();
         Ok(())
     }
@@ -31,18 +33,26 @@ impl Volume {
     /// new disk may have the path of an offline one, and belongs to the same failure group.
     pub fn replace_disk(&self, path: &Path, engine: Arc<dyn Disk>) -> Result<()> {
         let _changes = self.rebalance.disk_changes.lock();
-        let number = self.disk_number(path)?;
+        let number = self.number_for_drop(path, true)?;
         let is_offline = self.is_offline(number);
         self.check_not_known(engine.path(), Some(number).filter(|_| is_offline))?;
-        if self.group.is_dropping(number) {
-            let message = format!("cell disk {} is being dropped already; add the new disk", path.display());
-            return Err(Error::new(ErrorKind::Exists, message));
-        }
-        let (new, failure_group) =
-            (engine.path().to_owned(), self.group.mirror().map(|mirror| mirror.failure_group(number)));
-        self.join_disk(engine, failure_group.map(str::to_owned), self.group.avoided() | 1 << number)?;
-        self.begin_drop(number, is_offline).context(|| format!("cell disk {} joined the disk group", new.display()))?;
+        let failure_group = self.group.mirror().map(|mirror| mirror.failure_group(number).to_owned());
+        // Before the new disk joins: afterwards, an error would leave both in the group.
+        self.check_drop(number, is_offline, Some(engine.as_ref()))?;
+        let new = engine.path().display().to_string();
+        self.join_disk(engine, failure_group)?;
+        self.begin_drop(number, is_offline).context(|| format!("cell disk {new} joined the disk group"))?;
         self.rebalance.want();
+        Ok(())
+    }
+
+    /// Adds the copy sets for all disks except those in `avoided`, and begins to use them.
+    pub(super) fn use_wanted_sets(&self, avoided: u64) -> Result<()> {
+        if self.group.mirror().is_some() {
+            self.free_space.prepare_commit();
+            self.group.add_sets(avoided)?;
+            self.group.use_new_sets();
+        }
         Ok(())
     }
 
@@ -54,14 +64,14 @@ impl Volume {
     fn check_not_known(&self, path: &Path, replaced: Option<usize>) -> Result<()> {
         let mut known = self.disks().iter().enumerate().filter(|(number, _)| !self.group.is_dropped(*number));
         if known.any(|(number, disk)| disk.path() == path && replaced != Some(number)) {
-            let message = format!("cell disk {} is in the disk group already", path.display());
+            let message = format!("cell disk {} is in the disk group already; name another path", path.display());
             return Err(Error::new(ErrorKind::Exists, message));
         }
         Ok(())
     }
 
-    /// Makes a blank disk a member of the group. New files avoid the disks in `avoided`: bit n of disk n.
-    fn join_disk(&self, engine: Arc<dyn Disk>, failure_group: Option<String>, avoided: u64) -> Result<()> {
+    /// Makes a blank disk a member of the group. With copies, no copy set has the disk yet.
+    fn join_disk(&self, engine: Arc<dyn Disk>, failure_group: Option<String>) -> Result<()> {
         let (path, number) = (engine.path().to_owned(), self.disks().len());
         self.group.check_new(engine.as_ref())?;
         self.check_space_of(engine.as_ref())?;
@@ -71,7 +81,7 @@ impl Volume {
                 let message = "only groups with copies have failure groups; add the disk without one";
                 return Err(Error::new(ErrorKind::Invalid, message));
             }
-            let superblock = self.group.prepare(engine.as_ref(), None, avoided)?;
+            let superblock = self.group.prepare(engine.as_ref(), None)?;
             self.stores.lock().add(number, &engine, self.group.stripes().len())?;
             let wanted = self.commit_group_values([(WANTED.to_owned(), Some(1))]);
             if let Err(error) = wanted.and_then(|()| self.group.join(&engine, superblock, add_space)) {
@@ -82,12 +92,11 @@ impl Volume {
             return Ok(());
         };
         let failure_group = mirror.new_failure_group(failure_group, number)?;
-        let superblock = self.group.prepare(engine.as_ref(), Some(failure_group), avoided)?;
+        let superblock = self.group.prepare(engine.as_ref(), Some(failure_group))?;
         self.commit_group_values([(WANTED.to_owned(), Some(1))])?;
+        self.free_space.prepare_commit();
         self.group.join(&engine, superblock, add_space)?;
-        let online = self.online_disk(engine);
-        self.group.use_new_sets();
-        online.context(|| {
+        self.online_disk(engine).context(|| {
             format!(
                 "cell disk {} joined the disk group, but could not be brought online; repeat with cellar group online, or drop \
                  the disk",
@@ -130,7 +139,8 @@ impl Volume {
     /// group with copies, the disk is not used any more: what it stores is rebuilt from other copies.
     pub fn drop_disk(&self, path: &Path, force: bool) -> Result<()> {
         let _changes = self.rebalance.disk_changes.lock();
-        self.begin_drop(self.disk_number(path)?, force)?;
+        let number = self.number_for_drop(path, force)?;
+        self.begin_drop(number, force)?;
         self.rebalance.want();
         Ok(())
     }
@@ -145,7 +155,16 @@ impl Volume {
         Ok(())
     }
 
-    fn begin_drop(&self, number: usize, force: bool) -> Result<()> {
+    /// Returns the number of a disk to drop. Of two disks with the same path, one replaces the other: by force, the offline one is
+    /// meant.
+    fn number_for_drop(&self, path: &Path, force: bool) -> Result<usize> {
+        let is_meant = |number: &usize| !self.group.is_dropped(*number) && self.disks()[*number].path() == path;
+        let offline = (0..self.disks().len()).filter(is_meant).find(|number| self.is_offline(*number));
+        offline.filter(|_| force).map_or_else(|| self.disk_number(path), Ok)
+    }
+
+    /// Checks whether a disk can be dropped, after `new` has joined if there is a new disk.
+    fn check_drop(&self, number: usize, force: bool, new: Option<&dyn Disk>) -> Result<()> {
         let path = self.disks()[number].path().display();
         let refused = |kind, message: String| Err(Error::new(kind, message));
         let is_offline = self.is_offline(number);
@@ -155,7 +174,7 @@ impl Volume {
         let dropping = self.group.dropping() | 1 << number;
         let avoided = self.group.avoided() | dropping;
         let others: Vec<usize> = (0..self.disks().len()).filter(|disk| avoided >> disk & 1 == 0).collect();
-        if others.is_empty() {
+        if others.is_empty() && new.is_none() {
             let message =
                 format!("cell disk {path} is the last disk of the group; add another disk before dropping this one");
             return refused(ErrorKind::Invalid, message);
@@ -181,7 +200,8 @@ impl Volume {
         }
         let used = self.bytes_on_disks(dropping)?;
         let spaces = self.free_space.by_disk();
-        let available: u64 = others.iter().map(|disk| spaces[*disk].available).sum();
+        let of_new = new.and_then(|disk| disk.space().ok()).map_or(0, |space| space.available);
+        let available = others.iter().map(|disk| spaces[*disk].available).sum::<u64>() + of_new;
         if used > available {
             let message = format!(
                 "cell disk {path} cannot be dropped: {} MiB must move, but the other disks have {} MiB available; add a disk or \
@@ -192,15 +212,23 @@ impl Volume {
             return refused(ErrorKind::NoSpace, message);
         }
         if let Some(mirror) = self.group.mirror() {
-            self.group.add_sets(avoided).context(|| {
+            let joins = new.map(|_| mirror.failure_group(number));
+            self.group.check_failure_groups(avoided, joins).context(|| {
                 format!(
                     "cell disk {path} cannot be dropped; add a disk in another failure group first, or replace the disk"
                 )
             })?;
-            self.group.use_new_sets();
-            if force && !is_offline {
-                mirror.offline(number)?;
-            }
+        }
+        Ok(())
+    }
+
+    fn begin_drop(&self, number: usize, force: bool) -> Result<()> {
+        self.check_drop(number, force, None)?;
+        let path = self.disks()[number].path().display();
+        let dropping = self.group.dropping() | 1 << number;
+        self.use_wanted_sets(self.group.avoided() | dropping)?;
+        if let Some(mirror) = self.group.mirror().filter(|_| force && !self.is_offline(number)) {
+            mirror.offline(number)?;
         }
         self.commit_group_values([(DROPPING.to_owned(), Some(dropping)), (WANTED.to_owned(), Some(1))])?;
         self.group.set_dropping(dropping);
@@ -229,15 +257,17 @@ impl Volume {
     /// Cancels the drop of a disk that has not left yet.
     pub fn undrop_disk(&self, path: &Path) -> Result<()> {
         let _changes = self.rebalance.disk_changes.lock();
-        let number = self.disk_number(path)?;
+        let is_meant = |number: &usize| self.group.is_dropping(*number) && self.disks()[*number].path() == path;
+        let number = (0..self.disks().len()).find(is_meant).map_or_else(|| self.disk_number(path), Ok)?;
         if !self.group.is_dropping(number) {
             let message = format!("cell disk {} is not being dropped", path.display());
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let dropping = self.group.dropping() & !(1 << number);
-        if self.group.mirror().is_some() {
-            self.group.add_sets(self.group.avoided() & !(1 << number))?;
-            self.group.use_new_sets();
+        if let Some(mirror) = self.group.mirror() {
+            self.use_wanted_sets(self.group.avoided() & !(1 << number))?;
+            // Otherwise a disk whose repair time is over would be dropped again at once.
+            mirror.restart_offline_time(number)?;
         }
         self.commit_group_values([(DROPPING.to_owned(), Some(dropping)), (WANTED.to_owned(), Some(1))])?;
         self.group.set_dropping(dropping);
@@ -249,14 +279,20 @@ impl Volume {
     /// disk is being dropped any more.
     pub(super) fn empty_dropping_disks(&self) -> Result<bool> {
         let dropping = self.group.dropping();
-        for number in (0..self.disks().len()).filter(|number| dropping >> number & 1 == 1) {
-            let Some(_changes) = self.rebalance.disk_changes.try_lock() else { return Ok(false) };
+        let mut numbers: Vec<usize> = (0..self.disks().len()).filter(|number| dropping >> number & 1 == 1).collect();
+        // An offline disk first: the others have the copies of its copy sets, so they cannot leave before.
+        numbers.sort_by_key(|number| !self.is_offline(*number));
+        let mut result = Ok(());
+        for number in numbers {
             self.empty_disk(number)?;
-            if self.group.is_dropping(number) && !self.leave_if_empty(number)? {
-                return Ok(false);
+            let Some(_changes) = self.rebalance.disk_changes.try_lock() else { return Ok(false) };
+            if self.group.is_dropping(number)
+                && let Err(error) = self.leave_if_empty(number)
+            {
+                result = Err(error);
             }
         }
-        Ok(self.group.dropping() == 0)
+        result.map(|()| self.group.dropping() == 0)
     }
 
     /// Moves the rest of a disk: parts of files that occupy no space, and redo logs.
@@ -328,10 +364,12 @@ impl Volume {
             self.commit_group_values(homes.iter().map(|(stripe, home)| (home_of(*stripe), Some(u64::from(*home)))))?;
             homes.into_iter().for_each(|(stripe, home)| placement.set_home(stripe, home));
         }
+        self.free_space.prepare_commit();
+        let Leaving::Done(engine) = self.group.leave(number)? else { return Ok(false) };
         self.stores.lock().remove(number);
-        self.free_space.remove_reserve(number);
-        if !self.group.leave(number)? {
-            return Ok(false);
+        if let Some(engine) = engine {
+            self.free_space.remove_reserve(number, engine.as_ref());
+            engine.unlock();
         }
         containers.into_iter().for_each(|container| placement.retire(container));
         self.free_space.remove(number);

@@ -134,9 +134,9 @@ impl FreeSpace {
         self.disks.push(MeasuredDisk::new(disk, reserve_file));
     }
 
-    /// Removes the reserve file of a disk that is about to leave.
-    pub fn remove_reserve(&self, number: usize) {
-        self.disks.all()[number].reserve_file.remove();
+    /// Removes the reserve file of a disk that has left.
+    pub fn remove_reserve(&self, number: usize, engine: &dyn Disk) {
+        self.disks.all()[number].reserve_file.remove(engine);
     }
 
     /// Ends the use of a disk.

@@ -15,6 +15,7 @@ use crate::group::rebalance::{Chunk, FileKey, Inventory, Move, OPEN_END, Placeme
 use crate::meta::{Contents, PlacementKey};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -207,18 +208,25 @@ pub fn serve(volume: &Weak<Volume>, rebalance: &Rebalance, stop: &AtomicBool) {
             }
         }
         let Some(volume) = volume.upgrade() else { return };
-        volume.drop_expired_disks();
+        let dropped = catch_unwind(AssertUnwindSafe(|| volume.drop_expired_disks()));
         {
             let control = rebalance.control.lock();
             if !control.is_wanted || control.status.power == 0 || control.status.error.is_some() {
                 continue;
             }
         }
-        if let Err(error) = volume.rebalance()
-            && !rebalance.is_stopping()
-        {
-            log::error!("the rebalance of the disk group waits: {error}");
-            delay = RETRY_DELAY;
+        match catch_unwind(AssertUnwindSafe(|| dropped.map(|()| volume.rebalance()))) {
+            Ok(Ok(Err(error))) if !rebalance.is_stopping() => {
+                log::error!("the rebalance of the disk group waits: {error}");
+                delay = RETRY_DELAY;
+            }
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) | Err(_) => {
+                let message = "a rebalance panicked; restart the cell";
+                log::error!("{message}");
+                rebalance.update(|status| status.error = Some(message.into()));
+                delay = RETRY_DELAY;
+            }
         }
     }
 }
@@ -339,6 +347,9 @@ impl Volume {
 
     fn try_rebalance(&self) -> Result<()> {
         self.commit_moves()?;
+        // A disk may have joined without its copy sets before a crash.
+        self.check_all_online()?;
+        self.use_wanted_sets(self.group.avoided())?;
         for container in self.used_containers() {
             let path = self.group.placement().container(container).path().display();
             let removed = self.group.placement().remove_strays(container);
@@ -407,8 +418,8 @@ impl Volume {
     }
 
     fn inventory(&self) -> Result<Inventory> {
-        let spaces = self.free_space.by_disk();
         let count = self.disks().len();
+        let spaces = self.free_space.by_disk();
         let mut weights = vec![0; count];
         for disk in (0..count).filter(|disk| !self.group.is_dropped(*disk) && !self.group.is_dropping(*disk)) {
             weights[disk] = spaces[disk].total;

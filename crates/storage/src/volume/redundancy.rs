@@ -71,11 +71,11 @@ impl Volume {
             path: disk.path().to_owned(),
             failure_group: mirror.map(|mirror| mirror.failure_group(number).to_owned()),
             mode: mirror.map_or(DiskMode::Online, |mirror| mirror.member(number).mode()),
-            offline_since: membership.as_ref().and_then(|membership| membership.offline_since[number]),
+            offline_since: membership.as_ref().and_then(|found| found.offline_since.get(number).copied().flatten()),
             is_dropping: self.group.is_dropping(number),
             repair_left: membership
                 .as_ref()
-                .and_then(|membership| self.repair_left(number, membership.offline_since[number])),
+                .and_then(|found| self.repair_left(number, found.offline_since.get(number).copied().flatten())),
         };
         let is_member = |(number, _): &(usize, &Arc<dyn Disk>)| !self.group.is_dropped(*number);
         let count = |counter: fn(&crate::group::mirror::Events) -> &std::sync::atomic::AtomicU64| {
@@ -174,16 +174,20 @@ impl Volume {
     /// Brings the disks online that were offline when the volume was opened and that are present.
     pub(super) fn online_returned_disks(&self) {
         let Some(mirror) = self.group.mirror() else { return };
-        for (number, disk) in self.disks().iter().enumerate() {
-            let engine = mirror.member(number).engine();
-            let is_offline = mirror.member(number).mode() == DiskMode::Offline;
-            if is_offline && engine.read_note("superblock").is_ok_and(|note| note.is_some()) {
-                let path = disk.path().display();
-                log::info!("cell disk {path} returned; its resync begins");
-                if let Err(error) = self.online_disk(engine) {
-                    log::error!("could not bring cell disk {path} online: {error}");
-                }
+        let has_returned = |number: &usize| {
+            let member = mirror.member(*number);
+            member.mode() == DiskMode::Offline
+                && member.engine().read_note("superblock").is_ok_and(|note| note.is_some())
+        };
+        let returned: Vec<usize> = (0..self.disks().len()).filter(has_returned).collect();
+        returned.iter().for_each(|number| self.repair_time.set_returning(*number, true));
+        for number in returned {
+            let (path, engine) = (self.disks()[number].path().display(), mirror.member(number).engine());
+            log::info!("cell disk {path} returned; its resync begins");
+            if let Err(error) = self.online_disk(engine) {
+                log::error!("could not bring cell disk {path} online: {error}");
             }
+            self.repair_time.set_returning(number, false);
         }
     }
 }

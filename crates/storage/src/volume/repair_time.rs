@@ -25,6 +25,8 @@ pub struct RepairTime {
     /// 0: disks are never dropped.
     seconds: AtomicU64,
     opened: Instant,
+    /// Disks that wait for their resync after a start: bit n of disk n.
+    returning: AtomicU64,
     /// When a drop was refused last, and why.
     refused: Mutex<Option<(Instant, String)>>,
 }
@@ -33,11 +35,20 @@ impl RepairTime {
     /// Takes the time from the metadata; `default` if it was never set.
     pub(super) fn new(stored: Option<u64>, default: Duration) -> Self {
         let seconds = AtomicU64::new(stored.unwrap_or(default.as_secs()));
-        Self { seconds, opened: Instant::now(), refused: Mutex::default() }
+        let returning = AtomicU64::new(0);
+        Self { seconds, opened: Instant::now(), returning, refused: Mutex::default() }
     }
 
     pub(super) fn stored_in(values: &BTreeMap<String, u64>) -> Option<u64> {
         values.get(NAME).copied()
+    }
+
+    /// Records whether a disk waits for its resync.
+    pub(super) fn set_returning(&self, number: usize, is_returning: bool) {
+        match is_returning {
+            true => self.returning.fetch_or(1 << number, Ordering::AcqRel),
+            false => self.returning.fetch_and(!(1 << number), Ordering::AcqRel),
+        };
     }
 
     fn get(&self) -> Duration {
@@ -80,7 +91,10 @@ impl Volume {
     /// is never dropped.
     pub(super) fn repair_left(&self, number: usize, offline_since: Option<i64>) -> Option<Duration> {
         let mirror = self.group.mirror()?;
-        let is_offline = mirror.member(number).mode() == DiskMode::Offline && !self.group.is_dropping(number);
+        let is_leaving = self.group.is_dropping(number) || self.group.is_dropped(number);
+        // A disk that waits for its resync is not lost.
+        let is_returning = self.repair_time.returning.load(Ordering::Acquire) >> number & 1 == 1;
+        let is_offline = mirror.member(number).mode() == DiskMode::Offline && !is_leaving && !is_returning;
         self.repair_time.left(offline_since.filter(|_| is_offline)?)
     }
 
@@ -90,14 +104,15 @@ impl Volume {
         if self.repair_time.refused.lock().as_ref().is_some_and(|(at, _)| at.elapsed() < RETRY_DELAY) {
             return;
         }
-        let membership = mirror.membership();
-        for number in (0..self.disks().len()).filter(|number| !self.group.is_dropped(*number)) {
-            let left = self.repair_left(number, membership.offline_since[number]);
+        let offline_since = mirror.membership().offline_since;
+        for (number, since) in offline_since.into_iter().enumerate().take(self.disks().len()) {
+            let left = self.repair_left(number, since);
             if left != Some(Duration::ZERO) {
                 continue;
             }
             let path = self.disks()[number].path().display();
-            let hours = self.disk_repair_time().as_secs_f64() / 3600.0;
+            let offline = now().saturating_sub(since.unwrap_or_else(now)).max(0) as f64;
+            let hours = offline / 3600e9;
             let mut refused = self.repair_time.refused.lock();
             match self.drop_offline_disk(number) {
                 Ok(()) => {
@@ -108,7 +123,7 @@ impl Volume {
                     let reason = error.to_string();
                     if refused.as_ref().is_none_or(|(_, before)| *before != reason) {
                         log::error!(
-                            "cell disk {path} is offline for {hours:.2} hours, but cannot be dropped: {reason}"
+                            "cell disk {path} was offline for {hours:.2} hours, but cannot be dropped: {reason}"
                         );
                     }
                     *refused = Some((Instant::now(), reason));

@@ -61,14 +61,14 @@ impl ReserveFile {
         Self { target: AtomicU64::new(target), ..Self::absent(disk) }
     }
 
-    /// Removes the file for good.
-    pub fn remove(&self) {
+    /// Removes the file for good from a disk that has left.
+    pub fn remove(&self, engine: &dyn Disk) {
         let mut file = self.file.lock();
         *file = None;
         self.length.store(0, Ordering::Release);
         self.target.store(0, Ordering::Relaxed);
-        if self.disk.is_accessible() {
-            Self::open(&self.disk, 0);
+        if let Err(error) = engine.remove_named(FILE) {
+            log::warn!("could not remove the reserve file of cell disk {}: {error}", engine.path().display());
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::{AbsentDisk, CopySet, DiskMode, Intents, Member, Mirror, MirroredDisk, Patience, watched};
 use crate::disk::{CountedDisk, Disk};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Context, Error, ErrorKind, Result};
 use crate::group::failure_groups;
 use crate::now;
 use parking_lot::{Mutex, RwLock};
@@ -52,11 +52,12 @@ impl Mirror {
 
     /// Adds a disk, which is offline until [`Self::bring_online`]. Returns the disk.
     pub fn add_disk(&self, path: &Path, failure_group: String) -> Arc<dyn Disk> {
+        // Before the membership is locked: a thread that writes intents may take a disk out of the group.
+        self.intents.iter().for_each(|intents| intents.add_disk());
         let mut membership = self.membership.lock();
         let absent = Arc::new(AbsentDisk::new(path));
         let disk = MirroredDisk::new(absent, DiskMode::Offline, failure_group, self.patience);
         let counted = disk.counted.clone();
-        self.intents.iter().for_each(|intents| intents.add_disk());
         self.disks.push(disk);
         membership.offline_since.push(Some(now()));
         membership.paths.push(path.display().to_string());
@@ -77,25 +78,34 @@ impl Mirror {
         self.set_count() - 1
     }
 
-    /// Lets a disk never return: its copy sets are empty. Takes the disk offline if it is online. Returns false, and changes
+    /// Ends the membership of a disk whose copy sets are empty. `commit` makes durable that the disk was dropped; it is called
+    /// when the disk is offline, and until it succeeds the disk's copy sets count as others do. Returns false, and changes
     /// nothing, while a resync of the disk runs.
-    pub fn begin_leaving(&self, disk: usize) -> Result<bool> {
+    pub fn leave(&self, disk: usize, commit: impl FnOnce() -> Result<()>) -> Result<bool> {
         let Some(_no_resync) = self.disks.all()[disk].resync.try_lock() else { return Ok(false) };
         if self.member(disk).mode() == DiskMode::Online {
             self.offline(disk)?;
         }
-        let _membership = self.membership.lock();
-        self.dropped.fetch_or(1 << disk, Ordering::AcqRel);
+        commit()?;
+        {
+            let _membership = self.membership.lock();
+            self.dropped.fetch_or(1 << disk, Ordering::AcqRel);
+        }
         if let Some(intents) = &self.intents {
             self.sets_of(disk).into_iter().for_each(|set| intents.forget_set(set));
         }
         Ok(true)
     }
 
-    /// Undoes [`Self::begin_leaving`], except that the disk is offline.
-    pub fn cancel_leaving(&self, disk: usize) {
-        let _membership = self.membership.lock();
-        self.dropped.fetch_and(!(1 << disk), Ordering::AcqRel);
+    /// Begins the time again since when an offline disk is offline. Durable on return.
+    pub fn restart_offline_time(&self, disk: usize) -> Result<()> {
+        let mut membership = self.membership.lock();
+        if membership.is_member(disk) {
+            return Ok(());
+        }
+        let restart = |offline: &mut Vec<Option<i64>>| offline[disk] = Some(now());
+        let changed = self.change_membership(&mut membership, restart, false);
+        changed.context(|| "could not store the membership of the disk group".into())
     }
 
     /// Returns an error if a copy set would have no online disk without `disk`.

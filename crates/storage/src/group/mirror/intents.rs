@@ -253,17 +253,24 @@ impl Intents {
         }
     }
 
-    /// Makes the queued intents durable on all of `disks` that store their copy sets. `on_failure` takes a disk that
+    /// Makes the queued intents durable on all of `disks` that store their copy sets; a record without such a disk is an error.
+    /// `disks` is called while no other records are written, and so sees every copy set of the records. `on_failure` takes a disk that
     /// failed out of the group.
-    pub fn write_pending(
+    pub fn write_pending<'d>(
         &self,
-        disks: &[LogDisk<'_>],
+        disks: impl FnOnce() -> Vec<LogDisk<'d>>,
         on_failure: impl Fn(usize, &io::Error) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut logs = self.logs.lock();
         let pending = std::mem::take(&mut self.state.lock().pending);
         if pending.is_empty() {
             return Ok(());
+        }
+        // Only now: a copy set of the records may be new.
+        let disks = disks();
+        let is_stored = |record: &Record| disks.iter().any(|disk| disk.sets.contains(&record.key.set));
+        if !pending.iter().all(is_stored) {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
         }
         let append = |(log, disk): &(Mutex<&mut Log>, &LogDisk<'_>)| {
             let mut bytes = Vec::new();
@@ -344,9 +351,9 @@ impl Intents {
 
     /// Removes synced intents of sets that `is_complete` and that were idle for `idle`, and makes the disks store the
     /// others. Does nothing if nothing was removed and the logs are short, unless `always`.
-    pub fn trim(
+    pub fn trim<'d>(
         &self,
-        disks: &[LogDisk<'_>],
+        disks: impl FnOnce() -> Vec<LogDisk<'d>>,
         is_complete: impl Fn(u16) -> bool,
         idle: Duration,
         always: bool,
@@ -377,7 +384,7 @@ impl Intents {
         if removed == 0 && !is_long && !always {
             return Ok(());
         }
-        for disk in disks {
+        for disk in &disks() {
             let own = left.iter().filter(|record| disk.sets.contains(&record.key.set)).copied();
             logs[disk.number].file = None;
             match Self::store(disk.disk, own) {
@@ -468,16 +475,16 @@ mod tests {
         let in_note = Record { key: KEY, first: 5, count: 3 };
         Intents::store(&disk, std::iter::once(in_note)).unwrap();
         let intents = Intents::new(1);
-        let disks = [LogDisk { number: 0, disk: &disk, epoch: 0, sets: vec![1] }];
+        let disks = || vec![LogDisk { number: 0, disk: &disk, epoch: 0, sets: vec![1] }];
         let (regions, fail) = (2..4, |_: usize, error: &io::Error| panic!("{error}"));
         assert!(intents.begin(KEY, regions.clone(), true).is_none());
         intents.announce(KEY, &regions, true);
-        intents.write_pending(&disks, fail).unwrap();
+        intents.write_pending(disks, fail).unwrap();
         let expected = [in_note, Record { key: KEY, first: 2, count: 2 }, Record { key: KEY, first: WHOLE, count: 1 }];
         assert_eq!(Intents::read(&disk).unwrap(), expected);
 
         drop(intents.begin(KEY, regions.clone(), false).unwrap());
-        let trim = || intents.trim(&disks, |_| true, Duration::ZERO, false, fail).unwrap();
+        let trim = || intents.trim(disks, |_| true, Duration::ZERO, false, fail).unwrap();
         trim();
         assert!(intents.is_recorded(KEY, &regions), "the regions are not synced");
         let snapshot = intents.unsynced(KEY);
@@ -486,5 +493,7 @@ mod tests {
         trim();
         assert_eq!(Intents::read(&disk).unwrap(), [Record { key: KEY, first: 3, count: 1 }]);
         assert_eq!(intents.written(1), [(KEY, vec![3])]);
+        intents.announce(FileKey { set: 2, ..KEY }, &regions, false);
+        assert!(intents.write_pending(disks, fail).is_err(), "no disk stores the copy set");
     }
 }

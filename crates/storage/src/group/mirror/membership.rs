@@ -10,6 +10,7 @@
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::group::superblock::{DISKS_MAX, Uuid};
+use crate::now;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ impl Membership {
     pub fn resized(&self, count: usize) -> Option<Self> {
         let mut resized = self.clone();
         (self.offline_since.len() <= count).then(|| {
-            resized.offline_since.resize(count, Some(1));
+            resized.offline_since.resize(count, Some(now()));
             resized.paths.resize(count, String::new());
             resized
         })
@@ -65,11 +66,14 @@ impl Membership {
         };
         let is_complete =
             |present: &[usize]| sets.iter().all(|set| set.iter().any(|disk| present.contains(&usize::from(*disk))));
-        for candidate in &candidates {
-            let there = present(candidate);
-            let is_majority = 2 * there.len() > candidate.members().len();
-            if (is_majority || force) && is_complete(&there) {
-                return Ok(candidate);
+        // An older membership with its majority comes before a newer one without.
+        for force in [false, true].into_iter().take(1 + usize::from(force)) {
+            for candidate in &candidates {
+                let there = present(candidate);
+                let is_majority = 2 * there.len() > candidate.members().len();
+                if (is_majority || force) && is_complete(&there) {
+                    return Ok(candidate);
+                }
             }
         }
         let Some(newest) = candidates.first() else {
@@ -209,6 +213,15 @@ mod tests {
         let error = choose(&[Some(both.clone()), None], false).unwrap_err().to_string();
         assert!(error.contains("disk 1 (/disk1) is missing and may have newer data"), "{error}");
         assert_eq!(choose(&[Some(both.clone()), None], true).unwrap(), both);
+    }
+
+    #[test]
+    fn force_prefers_a_membership_that_has_its_majority() {
+        let (newer, older) = (membership(3, 4, &[0, 3]), membership(2, 4, &[0, 1, 2]));
+        let found = [Some(newer.clone()), Some(older.clone()), Some(older.clone()), None];
+        let sets = [vec![0, 1], vec![0, 2]];
+        assert_eq!(Membership::choose(&found, &sets, true).unwrap(), &older);
+        assert_eq!(Membership::choose(&[Some(newer.clone()), None, None, None], &sets, true).unwrap(), &newer);
     }
 
     #[test]

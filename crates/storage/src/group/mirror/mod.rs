@@ -328,28 +328,39 @@ impl Mirror {
         change: impl Fn(&mut Vec<Option<i64>>),
         force: bool,
     ) -> io::Result<()> {
-        let mut next = Membership { number: current.number + 1, ..current.clone() };
+        let (mut next, mut attempted) = (current.clone(), vec![current.members()]);
         change(&mut next.offline_since);
         loop {
-            let (before, after) = (current.members(), next.members());
-            let kept = before.iter().filter(|disk| after.contains(disk)).count();
+            // Each attempt may be stored on some disks, so it has a number that no other attempt has, and half of its members
+            // must be among those of the next one.
+            next.number += 1;
+            let after = next.members();
+            let is_followed =
+                |before: &Vec<usize>| 2 * before.iter().filter(|disk| after.contains(disk)).count() >= before.len();
             let is_complete = |set: u16| self.set(set).iter().any(|disk| after.contains(&usize::from(*disk)));
-            if !force && 2 * kept < before.len() || !self.live_sets().all(is_complete) {
+            if !force && !attempted.iter().all(is_followed) || !self.live_sets().all(is_complete) {
+                current.number = next.number;
                 return Err(io::Error::other("too many of its disks are lost"));
             }
-            // A disk that joins is not accessible through its member yet.
+            // A disk that joins is not accessible through its member yet. It gets the membership last: with it, and without the
+            // others, it could open the group.
             let write = |disk: &usize| next.write(self.member(*disk).engine().as_ref(), self.group_id);
-            let mut has_failed = false;
-            for (disk, written) in after.iter().zip(on_each(&after, write)) {
-                if let Err(error) = written {
-                    log::error!("cell disk {} failed: {error}", self.member(*disk).path().display());
-                    next.offline_since[*disk] = Some(now());
-                    has_failed = true;
+            let (former, joining): (Vec<usize>, Vec<usize>) = after.iter().partition(|disk| current.is_member(**disk));
+            let mut failed = Vec::new();
+            for disks in [former, joining].iter().filter(|disks| !disks.is_empty()) {
+                if failed.is_empty() {
+                    let written = disks.iter().zip(on_each(disks, write));
+                    failed.extend(written.filter_map(|(disk, written)| Some((*disk, written.err()?))));
                 }
             }
-            if !has_failed {
+            if failed.is_empty() {
                 break;
             }
+            for (disk, error) in failed {
+                log::error!("cell disk {} failed: {error}", self.member(disk).path().display());
+                next.offline_since[disk] = Some(now());
+            }
+            attempted.push(after);
         }
         for disk in 0..next.offline_since.len() {
             let member = self.member(disk);
@@ -408,7 +419,7 @@ impl Mirror {
                 return Ok(Some(guard));
             }
             intents.announce(key, &regions, is_whole);
-            intents.write_pending(&self.log_disks(), |disk, error| self.fail_disk(disk, error))?;
+            intents.write_pending(|| self.log_disks(), |disk, error| self.fail_disk(disk, error))?;
         }
     }
 
@@ -428,7 +439,7 @@ impl Mirror {
         let is_online = |disk: &u16| self.member(usize::from(*disk)).mode() == DiskMode::Online;
         let is_complete = |set: u16| !self.is_live(set) || self.set(set).iter().all(is_online);
         let fail = |disk: usize, error: &io::Error| self.fail_disk(disk, error);
-        intents.trim(&self.log_disks(), is_complete, idle, always, fail)
+        intents.trim(|| self.log_disks(), is_complete, idle, always, fail)
     }
 
     /// Makes all copies durable and empties the record of intents, except of regions that an offline disk lacks. Nothing
