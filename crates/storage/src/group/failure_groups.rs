@@ -3,9 +3,11 @@
 //! Allocation unit `a` of a file belongs to the disk that its stripe layout names, as without copies; that disk stores
 //! the first copy. The other copies are on the *partners* of the disk, which are the same for all its allocation units.
 
-use super::superblock::{DISKS_MAX, FAILURE_GROUP_BYTES};
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::BTreeSet;
+
+/// Maximum bytes of a failure group's name. The superblock fills the rest of its field with zeros.
+pub const FAILURE_GROUP_BYTES: usize = 32;
 
 /// Returns for each disk the disks that store the copies of its allocation units: the disk itself first.
 ///
@@ -41,7 +43,6 @@ pub fn copy_sets(failure_groups: &[String], copies: usize) -> Result<Vec<Vec<u16
 
 /// Returns the failure group of each disk: as configured, or one that no other disk belongs to.
 pub fn names(configured: &[Option<String>], disks: usize) -> Result<Vec<String>> {
-    debug_assert!(disks <= DISKS_MAX);
     let name = |disk: usize| {
         let configured = configured.get(disk).and_then(Option::as_ref);
         let name = configured.cloned().unwrap_or_else(|| format!("disk{disk}"));

@@ -4,7 +4,7 @@
 use super::stripe_layout::AuSize;
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::group::failure_groups;
+use crate::group::failure_groups::{self, FAILURE_GROUP_BYTES};
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::fmt;
 use std::io::Read;
@@ -24,8 +24,6 @@ const BYTES: usize = 4096;
 const CHECKSUM_AT: usize = BYTES - 4;
 const DISK_IDS_AT: usize = 40;
 const FAILURE_GROUPS_AT: usize = DISK_IDS_AT + 16 * DISKS_MAX;
-/// Maximum bytes of a failure group's name, which fills its field with zeros.
-pub const FAILURE_GROUP_BYTES: usize = 32;
 const CHANGES_AT: usize = FAILURE_GROUPS_AT + FAILURE_GROUP_BYTES * DISKS_MAX;
 const SETS_AT: usize = CHANGES_AT + 16;
 const SET_BYTES: usize = 3;

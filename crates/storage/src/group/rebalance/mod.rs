@@ -15,6 +15,7 @@
 //! Nothing here chooses what to move, except `plan.rs`; `volume/rebalance.rs` runs the moves.
 
 mod moves;
+mod opened_parts;
 mod placed_disk;
 mod placed_file;
 mod placement;

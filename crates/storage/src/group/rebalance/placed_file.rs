@@ -5,59 +5,14 @@
 //! - A write, a change of the length, an allocation and a punch also reach the new place of regions that are being moved.
 //! - A part is closed when the file is removed from its container, or at the next sync if it has unsynced changes.
 
+use super::opened_parts::{OpenedParts, Part, Unsynced};
 use super::placement::{FileKey, FilePlacement, Phase, Placement, State, file_number};
 use super::runs::{bytes_of, regions_of};
 use crate::disk::{Check, Condition, DiskFile, Examined, no_wait, read_range};
-use parking_lot::{Mutex, RwLockReadGuard};
+use parking_lot::RwLockReadGuard;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// An opened part.
-#[derive(Debug)]
-struct Part {
-    container: u16,
-    file: Arc<dyn DiskFile>,
-    /// The epoch of the placement when the part was opened.
-    opened: u64,
-    is_unsynced: bool,
-    /// This file created the part, and its name is not durable.
-    has_new_name: bool,
-}
-
-/// A part whose changes a sync makes durable.
-struct Unsynced {
-    container: u16,
-    file: Arc<dyn DiskFile>,
-    opened: u64,
-    is_unsynced: bool,
-    has_new_name: bool,
-}
-
-impl Unsynced {
-    /// Takes the flags of a part.
-    fn take(part: &mut Part) -> Self {
-        Self {
-            container: part.container,
-            file: part.file.clone(),
-            opened: part.opened,
-            is_unsynced: std::mem::take(&mut part.is_unsynced),
-            has_new_name: std::mem::take(&mut part.has_new_name),
-        }
-    }
-}
-
-/// The parts that a file has opened.
-#[derive(Debug, Default)]
-pub struct OpenedParts(Mutex<Vec<Part>>);
-
-impl OpenedParts {
-    /// Closes a part that was removed. One with changes that were not synced stays open until the next sync, which finds out
-    /// whether the disk lost them before they were copied.
-    pub fn close(&self, container: u16) {
-        self.0.lock().retain(|part| part.container != container || part.is_unsynced);
-    }
-}
 
 #[derive(Debug)]
 pub struct PlacedFile {

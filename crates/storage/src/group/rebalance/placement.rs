@@ -6,7 +6,7 @@
 //! The container of the stripe's own number stores a file under its inode number. Other containers store it under
 //! [`file_number`].
 
-use super::placed_file::OpenedParts;
+use super::opened_parts::OpenedParts;
 use super::runs::Runs;
 use crate::disk::{Disk, Stream};
 use crate::group::growing::Growing;
