@@ -72,6 +72,7 @@ bench -i -q -s 4 >"$WORK/pgbench.log" 2>&1
 sql rebalance postgres -c "CREATE EXTENSION amcheck" >/dev/null
 
 group rebalance --power 1 >/dev/null
+mkdir "$new"
 check "a disk joins the running group" group add "$new"
 check "the configuration names the disk" grep -q "$new" "$WORK/cell1.toml"
 kill_under_load "a disk joins"

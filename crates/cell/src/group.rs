@@ -67,25 +67,16 @@ pub(crate) fn answer(volume: &Arc<Volume>, request: &GroupRequest) -> Result<Val
     match request.action {
         GroupAction::Status => {}
         GroupAction::Online => {
-            // An engine creates a missing directory, which would look like an empty disk.
-            if !disk.exists() {
-                let message = format!("cell disk {} does not exist; mount its device first", disk.display());
-                return Err(Error::new(ErrorKind::NotFound, message));
-            }
+            check_exists(disk)?;
             let number = volume.disk_number(disk)?;
             volume.online_disk(open(disk, number)?)?;
         }
         GroupAction::Offline => volume.offline_disk(disk)?,
         GroupAction::Scrub => volume.start_scrub(request.rate)?,
         GroupAction::StopScrub => volume.stop_scrub(),
-        GroupAction::Add => volume.add_disk(open(disk, volume.disks().len())?, None)?,
-        GroupAction::AddTo => {
-            volume.add_disk(open(disk, volume.disks().len())?, Some(request.argument.clone()))?;
-        }
-        GroupAction::Replace => {
-            let new = Path::new(&request.argument);
-            volume.replace_disk(disk, open(new, volume.disks().len())?)?;
-        }
+        GroupAction::Add => volume.add_disk(open_new(volume, disk)?, None)?,
+        GroupAction::AddTo => volume.add_disk(open_new(volume, disk)?, Some(request.argument.clone()))?,
+        GroupAction::Replace => volume.replace_disk(disk, open_new(volume, Path::new(&request.argument))?)?,
         GroupAction::Drop => volume.drop_disk(disk, false)?,
         GroupAction::DropForce => volume.drop_disk(disk, true)?,
         GroupAction::RepairTime => volume.set_disk_repair_time(Duration::from_secs(request.seconds))?,
@@ -94,6 +85,22 @@ pub(crate) fn answer(volume: &Arc<Volume>, request: &GroupRequest) -> Result<Val
         GroupAction::Rebalance => volume.request_rebalance()?,
     }
     Ok(report(volume))
+}
+
+/// An engine creates a missing directory, on the file system of its parent: not on that of a disk that is not mounted.
+fn check_exists(disk: &Path) -> Result<()> {
+    if disk.exists() {
+        return Ok(());
+    }
+    let message =
+        format!("cell disk {} does not exist; mount its device, and create a directory there first", disk.display());
+    Err(Error::new(ErrorKind::NotFound, message))
+}
+
+/// Opens a disk that is to join the group.
+fn open_new(volume: &Volume, disk: &Path) -> Result<Arc<dyn Disk>> {
+    check_exists(disk)?;
+    open(disk, volume.disks().len())
 }
 
 /// Opens a cell disk of the group, or one that is to join.

@@ -283,6 +283,10 @@ fn disks_of_the_group_are_added_dropped_and_replaced() {
     let cell = Cell::start();
     let disk = |name: &str| cell.path(name).display().to_string();
     let altered = "DiskGroup DG_c1 successfully altered\n";
+    let refused = cell.error(&format!("alter diskgroup all add disk '{}'", disk("absent")));
+    assert!(refused.contains("does not exist; mount its device"), "{refused}");
+    assert!(!fs::read_to_string(cell.path("cell.toml")).unwrap().contains("absent"));
+    ["disk3", "disk4"].iter().for_each(|name| fs::create_dir(cell.path(name)).unwrap());
     let wait_for = |expected: &str| {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while cell.text("list griddisk attributes name, asmFailGroupName") != expected {

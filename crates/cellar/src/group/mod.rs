@@ -306,8 +306,13 @@ pub fn add(file: &Path, config: &Config, request: &GroupRequest) -> Result<(Valu
             Ok((report, Some(warning)))
         }
         Err(error) => {
-            // A cell that did not answer has perhaps added the disk: then a start without the disk would fail.
-            let has_not_joined = !matches!(error, RequestError::NoAnswer { .. });
+            // A disk that is perhaps a member stays in the configuration: a start without the disk could fail.
+            let is_member = |report: Value| {
+                report["disks"].as_array().into_iter().flatten().any(|disk| disk["path"] == new.as_str())
+            };
+            let status = GroupRequest::on_group(GroupAction::Status);
+            let has_not_joined = !matches!(error, RequestError::NoAnswer { .. })
+                && cellar_cell::group::request(&config.socket, &status).is_ok_and(|report| !is_member(report));
             let restored = match written {
                 Some(Ok(())) if has_not_joined => config_file::replace(file, &before),
                 _ => Ok(()),

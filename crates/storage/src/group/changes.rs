@@ -179,9 +179,12 @@ impl Group {
         {
             return Ok(());
         }
+        let lost = match self.mirror {
+            Some(_) => "if the disk is lost, take it offline",
+            None => "a lost disk of a group without copies cannot be dropped: form a new group and restore a backup",
+        };
         let message = format!(
-            "cell disk {} cannot be read, so its data cannot be moved; mount or repair its device; a lost disk of a group without \
-             copies cannot be dropped: form a new group and restore a backup",
+            "cell disk {} cannot be read, so its data cannot be moved; mount or repair its device; {lost}",
             disk.path().display()
         );
         Err(Error::new(ErrorKind::Io, message))
