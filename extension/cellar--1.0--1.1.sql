@@ -2194,7 +2194,6 @@ AS $$
 DECLARE
   existing text;
   wrong text;
-  other bigint;
 BEGIN
   IF NOT EXISTS (SELECT FROM awr.instance i WHERE i.instance_id = instance) THEN
     RAISE EXCEPTION 'AWR instance % does not exist', instance
@@ -2204,10 +2203,7 @@ BEGIN
   END IF;
   SELECT string_agg(n::text, ', ') INTO wrong FROM (VALUES (begin_snap), (end_snap)) v (n)
     WHERE NOT EXISTS (SELECT FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = n);
-  -- An AWR snapshot without a begin is the first of its cluster.
-  SELECT min(s.snap_id) INTO other FROM awr.snapshot s
-    WHERE s.instance_id = instance AND s.snap_id > begin_snap AND s.snap_id <= end_snap AND s.begin_time IS NULL;
-  IF wrong IS NULL AND begin_snap < end_snap AND other IS NULL THEN
+  IF wrong IS NULL AND begin_snap < end_snap THEN
     RETURN;
   END IF;
   SELECT format('AWR snapshots of instance %s: %s.', instance, string_agg(r, ', ')) INTO existing
@@ -2219,11 +2215,6 @@ BEGIN
   IF wrong IS NOT NULL THEN
     RAISE EXCEPTION 'AWR snapshot % does not exist', wrong USING ERRCODE = 'undefined_object', DETAIL = existing;
   END IF;
-  IF other IS NOT NULL THEN
-    RAISE EXCEPTION 'AWR snapshots % and % belong to different clusters', begin_snap, end_snap
-      USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = existing,
-            HINT = format('Since AWR snapshot %s, the repository belongs to another cluster.', other);
-  END IF;
   RAISE EXCEPTION 'begin snapshot % does not precede end snapshot %', begin_snap, end_snap
     USING ERRCODE = 'invalid_parameter_value', DETAIL = existing;
 END
@@ -2231,6 +2222,27 @@ $$ LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp;
 
 COMMENT ON FUNCTION awr.check_period(bigint, bigint, integer) IS 'for internal use by awr.report_data';
+
+-- Raises an error if statistics of the period have no common begin.
+CREATE FUNCTION awr.check_increases(begin_snap bigint, end_snap bigint, instance integer)
+RETURNS void
+AS $$
+DECLARE
+  -- An AWR snapshot without a begin has no previous values.
+  without_begin bigint := (SELECT max(s.snap_id) FROM awr.snapshot s
+                           WHERE s.instance_id = instance AND s.snap_id > begin_snap AND s.snap_id <= end_snap AND s.begin_time IS NULL);
+BEGIN
+  IF without_begin IS NOT NULL THEN
+    RAISE EXCEPTION 'AWR snapshot % does not continue the previous one', without_begin
+      USING ERRCODE = 'object_not_in_prerequisite_state',
+            DETAIL = 'It is the first after the repository was restored, or moved to another cluster, for example by pg_upgrade.',
+            HINT = format('Choose a period that begins with AWR snapshot %s or later, or that ends before it.', without_begin);
+  END IF;
+END
+$$ LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.check_increases(bigint, bigint, integer) IS 'for internal use by awr.report_data';
 
 -- ---- Report data ----
 
@@ -2424,7 +2436,6 @@ BEGIN
           UNION ALL
           SELECT query_id, plan_id, event, wait_event_type, class, foreground, period_ms, samples FROM awr.sample_day_event e
           WHERE e.instance_id = instance AND e.snap_day = ANY (days)
-            AND e.snap_id = (SELECT d.snap_id FROM awr.sample_day d WHERE d.snap_day = e.snap_day AND d.instance_id = instance)
           UNION ALL
           SELECT query_id, plan_id, event, wait_event_type, class, foreground, period_ms, samples FROM live WHERE kind = 'event') e
     GROUP BY 1, 2, 3, 4, 5, 6, 7),
@@ -2541,6 +2552,7 @@ DECLARE
   block_bytes int;
 BEGIN
   PERFORM awr.check_period(begin_snap, end_snap, instance);
+  PERFORM awr.check_increases(begin_snap, end_snap, instance);
   SELECT * INTO first FROM awr.snapshot WHERE instance_id = instance AND snap_id = begin_snap;
   SELECT * INTO last FROM awr.snapshot WHERE instance_id = instance AND snap_id = end_snap;
   SELECT sum(elapsed_us) INTO elapsed FROM awr.snapshot
@@ -3155,7 +3167,8 @@ BEGIN
     RETURN NULL;
   END IF;
   IF first_snap IS NULL OR last_snap IS NULL THEN
-    SELECT coalesce(begin_snap, min(s.snap_id)), coalesce(end_snap, max(s.snap_id)) INTO first_snap, last_snap
+    SELECT coalesce(end_snap, max(s.snap_id)) INTO last_snap FROM awr.snapshot s WHERE s.instance_id = instance;
+    SELECT coalesce(begin_snap, max(s.snap_id) FILTER (WHERE s.begin_time IS NULL AND s.snap_id < last_snap), min(s.snap_id)) INTO first_snap
       FROM awr.snapshot s WHERE s.instance_id = instance;
     IF first_snap IS NULL OR first_snap = last_snap AND begin_snap IS NULL AND end_snap IS NULL THEN
       RAISE EXCEPTION 'not enough AWR snapshots'
@@ -3165,6 +3178,7 @@ BEGIN
     END IF;
   END IF;
   PERFORM awr.check_period(first_snap, last_snap, instance);
+  PERFORM awr.check_increases(first_snap, last_snap, instance);
   SELECT * INTO first FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = first_snap;
   SELECT * INTO last FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = last_snap;
 
@@ -3412,7 +3426,7 @@ GRANT EXECUTE ON FUNCTION awr.create_snapshot(text), awr.create_baseline(text, b
   awr.report_data(bigint, bigint, integer), awr.report(bigint, bigint, text, integer),
   awr.diff_report(bigint, bigint, bigint, bigint, text, integer), awr.wait_class(text, text, boolean), awr.get_samples(bigint),
   awr.get_consumer_group(integer, text),
-  awr.get_sampler_state(), awr.get_incarnation(), awr.check_period(bigint, bigint, integer),
+  awr.get_sampler_state(), awr.get_incarnation(), awr.check_period(bigint, bigint, integer), awr.check_increases(bigint, bigint, integer),
   awr.get_statements(), awr.get_plans(bigint), awr.get_cpu(), awr.get_relations() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION awr.ash_data(timestamptz, timestamptz, text[], jsonb, integer),
   awr.ash_report(timestamptz, timestamptz, text, text[], jsonb, integer), awr.sql_id(bigint), awr.query_id(text),

@@ -289,16 +289,19 @@ put_statements(ReturnSetInfo *rsinfo, bool takes)
 	LWLockRelease(shared.lock);
 	copies = palloc_extended(space * sizeof(SharedStatement), MCXT_ALLOC_HUGE);
 
+	/* Every entry is returned: one that a snapshot lacks would count as evicted. */
 	LWLockAcquire(shared.lock, takes ? LW_EXCLUSIVE : LW_SHARED);
+	while (hash_get_num_entries(shared.entries) > space)
+	{
+		space = hash_get_num_entries(shared.entries) + ENTRIES_MARGIN;
+		LWLockRelease(shared.lock);
+		pfree(copies);
+		copies = palloc_extended(space * sizeof(SharedStatement), MCXT_ALLOC_HUGE);
+		LWLockAcquire(shared.lock, takes ? LW_EXCLUSIVE : LW_SHARED);
+	}
 	hash_seq_init(&scan, shared.entries);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 	{
-		if (count == space)
-		{
-			/* The rest is reported the next time. */
-			hash_seq_term(&scan);
-			break;
-		}
 		copies[count++] = *entry;
 		if (takes)
 		{

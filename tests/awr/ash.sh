@@ -305,6 +305,7 @@ check_matches "a member of pg_monitor sees the report" "$(q "SET ROLE monitor; S
 q "UPDATE awr.instance SET system_identifier = 42 WHERE instance_id = 1"
 other_snap=$(q "SELECT awr.create_snapshot('test')")
 check_equal "a period of two clusters is refused" "$(sqlstate_of ash postgres "SELECT awr.report($end_snap, $other_snap)")" 55000
+check_equal "a baseline of two clusters can be kept" "$(q "SELECT awr.create_baseline('moved', $end_snap, $other_snap)")" ""
 check_equal "the repository belongs to the cluster then" "$(q "SELECT system_identifier <> 42 FROM awr.instance WHERE instance_id = 1")" t
 # missing_for ROLE: what cellar top does not show this role.
 missing_for() { "$CELLAR_BIN" top --json --dsn "$(cluster_dsn ash | sed "s/user=[^ ]*/user=$1/")" | python3 -c 'import json, sys; print(*json.load(sys.stdin)["missing"], sep="; ")'; }
