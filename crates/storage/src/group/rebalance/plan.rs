@@ -4,6 +4,8 @@ use super::placement::FileKey;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+/// A gain below this, times the square of the bytes moved, is an error of rounding: such moves would never end.
+const NEGLIGIBLE: f64 = 1e-9;
 /// Maximum number of passes over all containers.
 const PASSES: usize = 16;
 
@@ -106,7 +108,7 @@ pub fn plan(inventory: &Inventory, chunks: &[Chunk]) -> Vec<(usize, u16)> {
                 let new = &inventory.containers[*target];
                 let relieves =
                     disks.iter().filter(|disk| !new.contains(disk)).map(|disk| surplus[*disk]).sum::<f64>() > 0.0;
-                if is_live && (gain(target) >= 0.0 || !relieves) {
+                if is_live && (gain(target) >= -NEGLIGIBLE * bytes * bytes || !relieves) {
                     return true;
                 }
                 due -= bytes;
@@ -177,6 +179,10 @@ mod tests {
         assert_eq!(after(&single(&[3, 1]), &[500, 500]), (vec![750, 250], 250));
         assert_eq!(after(&single(&[1, 1, 0]), &[100, 100, 100]), (vec![150, 150, 0], 100));
         assert_eq!(after(&single(&[1, 1]), &[101, 100]).1, 0, "even use is kept");
+        for count in 0..200 {
+            assert_eq!(after(&single(&[1, 1, 1]), &[count + 1, count, count]).1, 0, "{count}: even use is kept");
+            assert_eq!(after(&single(&[1; 7]), &[count, count, count, count, count, count, count + 1]).1, 0, "{count}");
+        }
         let (on, moved) = after(&single(&[7, 5, 3, 11]), &[1000, 0, 777, 13]);
         let (total, least) = (1790.0, 1000.0 - 1790.0 * 7.0 / 26.0 + 777.0 - 1790.0 * 3.0 / 26.0);
         for (count, weight) in on.iter().zip([7.0, 5.0, 3.0, 11.0]) {
