@@ -121,8 +121,11 @@ is_plain_pattern(const OpExpr *expr)
 		strchr(TextDatumGetCString(pattern->constvalue), '\\') == NULL;
 }
 
-static bool
-is_comparison(Oid function)
+/*
+ * Returns whether the function of an operator compares values, and raises no error.
+ */
+bool
+cellar_is_comparison(Oid function)
 {
 	CellarFunctionClass class = cellar_function_class(function);
 
@@ -158,7 +161,7 @@ may_fail_walker(Node *node, void *context)
 			break;
 		case T_OpExpr:
 			set_opfuncid((OpExpr *) node);
-			if (!is_comparison(((OpExpr *) node)->opfuncid) && !is_safe_arithmetic((OpExpr *) node) &&
+			if (!cellar_is_comparison(((OpExpr *) node)->opfuncid) && !is_safe_arithmetic((OpExpr *) node) &&
 				!is_plain_pattern((OpExpr *) node))
 				return true;
 			break;
@@ -168,7 +171,7 @@ may_fail_walker(Node *node, void *context)
 			break;
 		case T_ScalarArrayOpExpr:
 			set_sa_opfuncid((ScalarArrayOpExpr *) node);
-			if (!is_comparison(((ScalarArrayOpExpr *) node)->opfuncid))
+			if (!cellar_is_comparison(((ScalarArrayOpExpr *) node)->opfuncid))
 				return true;
 			break;
 		default:

@@ -57,26 +57,6 @@ typedef struct Unnesting
 	Index		rtindex;		/* of the groups in the outer query */
 } Unnesting;
 
-/* Returns whether the function of an operator compares values, and raises no error. */
-static bool
-is_comparison(Oid function)
-{
-	CellarFunctionClass class = cellar_function_class(function);
-
-	return class == CELLAR_FUNCTION_EQUALITY || class == CELLAR_FUNCTION_ORDER;
-}
-
-/* Returns the members of a conjunction. */
-static List *
-conjuncts(Node *quals)
-{
-	if (quals == NULL)
-		return NIL;
-	if (IsA(quals, BoolExpr) && ((BoolExpr *) quals)->boolop == AND_EXPR)
-		return ((BoolExpr *) quals)->args;
-	return list_make1(quals);
-}
-
 /* Returns whether the table is on a cell and large enough for a Smart Scan. */
 static bool
 is_large_table_on_cell(Oid relid)
@@ -229,7 +209,7 @@ analyze_subquery(Unnesting *unnesting)
 
 	if (!has_simple_form(subquery))
 		return NULL;
-	foreach(lc, conjuncts(subquery->jointree->quals))
+	foreach(lc, make_ands_implicit((Expr *) subquery->jointree->quals))
 	{
 		if (!add_condition(unnesting, lfirst(lc)))
 			return NULL;
@@ -324,7 +304,7 @@ unnest_condition(Query *query, Node *condition)
 	OpExpr	   *comparison = (OpExpr *) condition;
 
 	if (!IsA(comparison, OpExpr) || list_length(comparison->args) != 2 || comparison->opretset ||
-		!func_strict(get_opcode(comparison->opno)) || !is_comparison(get_opcode(comparison->opno)) ||
+		!func_strict(get_opcode(comparison->opno)) || !cellar_is_comparison(get_opcode(comparison->opno)) ||
 		contain_volatile_functions(condition))
 		return NIL;
 	for (int i = 0; i < 2; i++)
@@ -358,7 +338,7 @@ unnest_query(Query *query)
 
 	if (query->commandType != CMD_SELECT || query->rowMarks != NIL || !query->hasSubLinks || query->jointree == NULL)
 		return false;
-	foreach(lc, conjuncts(query->jointree->quals))
+	foreach(lc, make_ands_implicit((Expr *) query->jointree->quals))
 	{
 		List	   *replaced = unnest_condition(query, lfirst(lc));
 

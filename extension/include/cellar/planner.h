@@ -376,6 +376,7 @@ extern void cellar_install_jit_decision(void);
 
 /* grouped_filter.c */
 
+extern bool cellar_is_comparison(Oid function);
 extern bool cellar_may_fail(Node *expr);
 extern bool cellar_has_plain_targets(const Plan *plan);
 extern bool cellar_has_group_key(const Plan *plan, const Var *column);
