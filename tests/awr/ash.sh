@@ -311,5 +311,7 @@ check_equal "the repository belongs to the cluster then" "$(q "SELECT system_ide
 missing_for() { "$CELLAR_BIN" top --json --dsn "$(cluster_dsn ash | sed "s/user=[^ ]*/user=$1/")" | python3 -c 'import json, sys; print(*json.load(sys.stdin)["missing"], sep="; ")'; }
 check_equal "cellar top shows everything to a member of pg_monitor" "$(missing_for monitor)" ""
 check_matches "cellar top tells other roles what they do not see" "$(missing_for plain)" '^sessions and statements of other roles are hidden'
+q "GRANT pg_read_all_stats TO plain"
+check_matches "cellar top tells a role without rights on schema awr what is missing" "$(missing_for plain)" '^the role may not use schema awr'
 
 checks_end

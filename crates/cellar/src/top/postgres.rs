@@ -74,7 +74,7 @@ impl Source {
                     &[],
                 )?
                 .map(|row| row.get(0));
-            let facts = facts(&mut client, is_local, usable.is_some())?;
+            let facts = facts(&mut client, is_local, usable)?;
             let has_groups = extension && client.query_one(HAS_CONSUMER_GROUPS, &[])?.get(0);
             let activity = activity_query(has_groups);
             let (texts, calls) = Default::default();
@@ -204,7 +204,8 @@ impl Source {
 }
 
 /// Reads what does not change while the connection exists.
-fn facts(client: &mut Client, is_local: bool, extension: bool) -> Result<Facts, postgres::Error> {
+/// `usable`: whether the role may use the schema awr; None without the extension.
+fn facts(client: &mut Client, is_local: bool, usable: Option<bool>) -> Result<Facts, postgres::Error> {
     let row = client.query_one(
         "SELECT current_setting('server_version'), current_database()::text,
                 coalesce(host(inet_server_addr()), 'local') || ':' || current_setting('port'),
@@ -214,13 +215,19 @@ fn facts(client: &mut Client, is_local: bool, extension: bool) -> Result<Facts, 
     )?;
     let (database, sees_all, reads_files): (String, bool, bool) = (row.get(1), row.get(3), row.get(4));
     let mut missing = Vec::new();
-    if !extension {
+    if usable.is_none() {
         missing.push(format!(
             "extension cellar is not created in database {database}: no cell I/O; statements need pg_stat_statements"
         ));
     }
     if !sees_all {
         missing.push("sessions and statements of other roles are hidden: connect as a member of pg_monitor".to_owned());
+    }
+    if sees_all && usable == Some(false) {
+        missing.push(
+            "the role may not use schema awr: no cell I/O and no consumer groups; connect as a member of pg_monitor"
+                .to_owned(),
+        );
     }
     let cpus = match (is_local, reads_files) {
         (true, _) => std::thread::available_parallelism().ok().map(usize::from),
