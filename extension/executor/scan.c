@@ -416,6 +416,7 @@ shares_plan_state(List *subqueries, const SubPlanState *subquery)
  * Lets each hashed subquery of the conditions be executed again if its parameters have
  * changed: the filter and all conditions have different states of a subquery with the
  * same plan state, and the first one that is evaluated resets the parameters.
+ * PostgreSQL builds a new table then; the memory of the old one is released here.
  */
 static void
 forget_hashed_subqueries(List *subqueries)
@@ -426,8 +427,12 @@ forget_hashed_subqueries(List *subqueries)
 	{
 		SubPlanState *subquery = lfirst_node(SubPlanState, lc);
 
-		if (subquery->planstate->chgParam != NULL && shares_plan_state(subqueries, subquery))
+		if (subquery->hashtable != NULL && subquery->planstate->chgParam != NULL &&
+			shares_plan_state(subqueries, subquery))
+		{
+			tuplehash_destroy(subquery->hashtable->hashtab);
 			subquery->hashtable = NULL;
+		}
 	}
 }
 

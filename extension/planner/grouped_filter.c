@@ -73,12 +73,15 @@ is_safe_aggregate(const Aggref *aggref)
 static bool
 is_unbounded(Node *node)
 {
-	if (exprType(node) != NUMERICOID)
+	int32		typmod = exprTypmod(node);
+
+	/* A domain can limit the precision. */
+	if (getBaseTypeAndTypmod(exprType(node), &typmod) != NUMERICOID)
 		return false;
 	if (IsA(node, Const))
 		return !((Const *) node)->constisnull &&
 			strlen(DatumGetCString(DirectFunctionCall1(numeric_out, ((Const *) node)->constvalue))) > DIGITS_MAX;
-	return (IsA(node, Var) || IsA(node, Param)) && exprTypmod(node) < 0;
+	return (IsA(node, Var) || IsA(node, Param)) && typmod < 0;
 }
 
 static bool

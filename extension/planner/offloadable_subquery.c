@@ -11,10 +11,12 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_class.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
 #include "optimizer/optimizer.h"
 
+#include "cellar/compat.h"
 #include "cellar/planner.h"
 
 /*
@@ -39,6 +41,31 @@ is_volatile(const PlannerInfo *root, int n)
 	return false;
 }
 
+/* Returns whether a planned expression refers to values of the queries around it. */
+static bool
+outer_reference_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_EXEC)
+		return true;
+	return expression_tree_walker(node, outer_reference_walker, context);
+}
+
+/*
+ * Returns whether the values of a planned subquery can change during the statement.
+ * PostgreSQL and the cell would each have to notice that, in every scan.
+ */
+static bool
+may_change(const PlannerInfo *root)
+{
+	const Query *query = root->parse;
+
+	return outer_reference_walker((Node *) query->targetList, NULL) ||
+		outer_reference_walker((Node *) query->jointree, NULL) ||
+		outer_reference_walker(query->havingQual, NULL);
+}
+
 /*
  * Returns whether a planned subquery might raise an error: PostgreSQL executes it only
  * for the first row that reaches the condition.  Only queries of tables are examined.
@@ -57,9 +84,11 @@ may_fail(const PlannerInfo *root)
 	{
 		const RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
 
-		if (rte->rtekind == RTE_JOIN || rte->rtekind == RTE_RESULT)
+		if (rte->rtekind == RTE_JOIN || rte->rtekind == RTE_RESULT || CELLAR_IS_RTE_GROUP(rte))
 			continue;
-		if (rte->rtekind != RTE_RELATION || rte->tablesample != NULL || rte->securityQuals != NIL)
+		if (rte->rtekind != RTE_RELATION || rte->tablesample != NULL || rte->securityQuals != NIL ||
+			(rte->relkind != RELKIND_RELATION && rte->relkind != RELKIND_MATVIEW &&
+			 rte->relkind != RELKIND_PARTITIONED_TABLE))
 			return true;
 	}
 	return cellar_may_fail((Node *) query->targetList) || cellar_may_fail((Node *) query->jointree) ||
@@ -83,6 +112,8 @@ cellar_subquery_unsuitable(const PlannerInfo *root, SubPlan *subplan)
 		return "the expression contains a subquery whose values are not integers, dates or timestamps";
 	if (((Plan *) list_nth(root->glob->subplans, subplan->plan_id - 1))->plan_rows > SUBQUERY_ROWS_MAX)
 		return "the expression contains a subquery with too many rows";
+	if (may_change(list_nth_node(PlannerInfo, root->glob->subroots, subplan->plan_id - 1)))
+		return "the expression contains a subquery whose values depend on the query around it";
 	if (may_fail(list_nth_node(PlannerInfo, root->glob->subroots, subplan->plan_id - 1)))
 		return "the expression contains a subquery that might raise an error";
 	if (is_volatile(root, subplan->plan_id))

@@ -338,6 +338,15 @@ unnest_query(Query *query)
 
 	if (query->commandType != CMD_SELECT || query->rowMarks != NIL || !query->hasSubLinks || query->jointree == NULL)
 		return false;
+
+	/* PostgreSQL does not plan subqueries beside a condition that is false. */
+	foreach(lc, make_ands_implicit((Expr *) query->jointree->quals))
+	{
+		Node	   *condition = lfirst(lc);
+
+		if (!checkExprHasSubLink(condition) && IsA(eval_const_expressions(NULL, copyObject(condition)), Const))
+			return false;
+	}
 	foreach(lc, make_ands_implicit((Expr *) query->jointree->quals))
 	{
 		List	   *replaced = unnest_condition(query, lfirst(lc));

@@ -116,6 +116,13 @@ CellarRelationPath(CellarFileId file)
 #define CellarIndexFetchBegin(rel)	table_index_fetch_begin(rel)
 #endif
 
+/* 18 added an entry for the expressions of GROUP BY. */
+#if PG_VERSION_NUM >= 180000
+#define CELLAR_IS_RTE_GROUP(rte)	((rte)->rtekind == RTE_GROUP)
+#else
+#define CELLAR_IS_RTE_GROUP(rte)	false
+#endif
+
 /* 17 renamed the number of a process. */
 #if PG_VERSION_NUM >= 170000
 #define CellarProcNumber(proc)		((int) GetNumberFromPGProc(proc))

@@ -109,8 +109,9 @@ impl Lookup {
 
     /// The most bytes that a table occupies.
     pub fn bytes_for(wire: &wire::Lookup) -> usize {
-        KeyIndex::bytes_for(wire.rows(), wire.attributes.len())
-            + wire.comparison.map_or(0, |_| Compared::bytes_for(wire.rows()))
+        let compared = usize::from(wire.comparison.is_some());
+        KeyIndex::bytes_for(wire.rows(), wire.attributes.len() - compared)
+            + compared * Compared::bytes_for(wire.rows())
             + wire.columns.iter().map(table::bytes_for).sum::<usize>()
     }
 
