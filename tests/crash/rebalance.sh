@@ -22,10 +22,16 @@ state_of() { group status --json | grep -A20 '"rebalance": {' | grep '"state"' |
 is_done() { [ "$(state_of)" = DONE ] && echo t; }
 moved() { group status --json | grep -A20 '"rebalance": {' | grep '"sofar"' | head -n 1 | grep -o '[0-9]*'; }
 is_moving() { [ "$(moved)" -gt 0 ] && echo t; }
-has_left() { group status --json | grep -q "\"path\": \"$1\"" || echo t; }
-disk_count() { group status --json | grep -c '"disk_number"'; }
-is_degraded() { group status | grep -q DEGRADED && echo t; }
-is_complete() { [ "$(disk_count)" = "$1" ] && ! group status | grep -q DEGRADED && echo t; }
+has_left() {
+    local status
+    status=$(group status --json) && ! grep -qF "\"path\": \"$1\"" <<<"$status" && echo t
+}
+is_degraded() { [ "$(group status --json | grep -c '"DEGRADED"')" = 1 ] && echo t; }
+# is_complete DISKS
+is_complete() {
+    local status
+    status=$(group status --json) && [ "$(grep -c '"disk_number"' <<<"$status")" = "$1" ] && ! grep -q '"DEGRADED"' <<<"$status" && echo t
+}
 used_mib() { du -sm "$1/data" | cut -f1; }
 
 bench() { "$PG_BIN/pgbench" -n -h "$WORK/run" -p "$(cluster_port rebalance)" -U postgres "$@" postgres; }

@@ -296,7 +296,8 @@ fn errors_say_what_is_missing() {
     volume.drop_disk(&at(1), true).unwrap();
     refused(volume.drop_disk(&at(1), true), "is being dropped already");
     refused(volume.drop_disk(&at(0), false), "2 copies need 2 failure groups, but the disks are in 1");
-    volume.undrop_disk(&at(1)).unwrap();
+    volume.undrop_disk(Path::new("1")).unwrap();
+    refused(volume.undrop_disk(Path::new("7")), "7 is not a disk of the group");
     volume.online_disk(disk(folder.path(), 1)).unwrap();
     assert_eq!(modes(&volume), [DiskMode::Online; 3]);
     refused(volume.add_disk(Arc::new(AbsentDisk::new("/nowhere")), None), "/nowhere");

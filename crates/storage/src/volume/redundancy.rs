@@ -96,8 +96,12 @@ impl Volume {
         }
     }
 
-    /// Returns the number of the group's disk at a path.
+    /// Returns the number of the group's disk at a path, or with the number that is given in place of a path.
     pub fn disk_number(&self, path: &Path) -> Result<usize> {
+        let number = path.to_str().and_then(|text| text.parse::<usize>().ok());
+        if let Some(number) = number.filter(|number| *number < self.disks().len() && !self.group.is_dropped(*number)) {
+            return Ok(number);
+        }
         let members = self.disks().iter().enumerate().filter(|(number, _)| !self.group.is_dropped(*number));
         // A disk may have the path of one that it replaces.
         let found = members.clone().filter(|(_, disk)| disk.path() == path);

@@ -162,20 +162,20 @@ impl Change {
             }
             Operation::Drop { disks, force } => {
                 let action = if *force { GroupAction::DropForce } else { GroupAction::Drop };
-                for disk in paths_of(cell, disks)? {
+                for disk in disks_of(cell, disks)? {
                     cell.send(&GroupRequest::on_disk(action, disk))?;
                 }
                 Ok("successfully altered")
             }
             Operation::Undrop { disks } => {
-                let disks = if disks.is_empty() { dropping(cell)? } else { paths_of(cell, disks)? };
+                let disks = if disks.is_empty() { dropping(cell)? } else { disks_of(cell, disks)? };
                 for disk in disks {
                     cell.send(&GroupRequest::on_disk(GroupAction::Undrop, disk))?;
                 }
                 Ok("successfully altered")
             }
             Operation::Replace { disk, path } => {
-                let disk = paths_of(cell, std::slice::from_ref(disk))?.remove(0);
+                let disk = disks_of(cell, std::slice::from_ref(disk))?.remove(0);
                 let request = GroupRequest::on_disk(GroupAction::Replace, disk);
                 Ok(added(cell.add(&GroupRequest { argument: path.clone(), ..request })?))
             }
@@ -208,8 +208,9 @@ fn added(is_configured: bool) -> &'static str {
     }
 }
 
-/// Returns the paths of disks that are named by path, or as cell disks or grid disks.
-fn paths_of(cell: &Connection, names: &[String]) -> Result<Vec<String>, Error> {
+/// Returns the paths of disks that are named by path, and the numbers of those that are named as cell disks or grid disks: a disk
+/// may have the path of one that it replaces.
+fn disks_of(cell: &Connection, names: &[String]) -> Result<Vec<String>, Error> {
     let (status, group) = (cell.status()?, cell.group()?);
     let disks = group["disks"].as_array().map(Vec::as_slice).unwrap_or_default();
     let find = |name: &String| {
@@ -219,7 +220,7 @@ fn paths_of(cell: &Connection, names: &[String]) -> Result<Vec<String>, Error> {
             names.iter().any(|known| known.eq_ignore_ascii_case(name))
         });
         // The cell says which disks exist.
-        disk.and_then(|disk| disk["path"].as_str()).map_or_else(|| name.clone(), str::to_owned)
+        disk.map_or_else(|| name.clone(), |disk| disk["disk_number"].to_string())
     };
     Ok(names.iter().map(find).collect())
 }
