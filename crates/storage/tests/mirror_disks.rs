@@ -183,6 +183,30 @@ fn two_disks_of_a_copy_set_are_dropped_at_once() {
 }
 
 #[test]
+fn a_sync_after_a_move_neither_fails_nor_takes_a_disk_offline() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 5, quiet);
+    let ino = create(&volume, "file");
+    // The open file has not seen its copies on the disk that returns.
+    volume.offline_disk(&path(folder.path(), 1)).unwrap();
+    let content = Random::seeded(9).bytes(10 * MIB as usize);
+    volume.write(ino, 0, &content).unwrap();
+    volume.online_disk(disk(folder.path(), 1)).unwrap();
+    volume.drop_disk(&path(folder.path(), 0), false).unwrap();
+    volume.rebalance().unwrap();
+    volume.fsync(ino).unwrap();
+    assert_eq!(modes(&volume), [DiskMode::Online; 4]);
+    volume.write(ino, 0, &content).unwrap();
+    volume.drop_disk(&path(folder.path(), 1), false).unwrap();
+    volume.drop_disk(&path(folder.path(), 2), false).unwrap();
+    volume.rebalance().unwrap();
+    volume.fsync(ino).unwrap();
+    assert_eq!(modes(&volume), [DiskMode::Online; 2]);
+    assert!(read_all(&volume, ino) == content);
+    volume.close().unwrap();
+}
+
+#[test]
 fn an_undropped_disk_has_its_repair_time_again() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open_with(folder.path(), 3, quiet);

@@ -342,6 +342,16 @@ impl MirroredFile {
         result
     }
 
+    /// Returns whether no online disk has the file by name any more.
+    fn was_removed(&self) -> io::Result<bool> {
+        for disk in self.set.online() {
+            if self.set.disk(disk).open(self.set.number(disk, self.ino), self.stream, false)?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     fn slot(&self, disk: u16) -> &Slot {
         &self.slots[self.set.copies.iter().position(|known| *known == disk).expect("a copy of the set")]
     }
@@ -442,7 +452,11 @@ impl DiskFile for MirroredFile {
         let sync = |disk: u16| match self.set.mode(disk) {
             // The end of the resync syncs everything.
             DiskMode::Syncing => self.copy(disk, false)?.map_or(Ok(()), |file| file.sync()),
-            _ => self.existing(disk)?.sync(),
+            _ => match self.existing(disk) {
+                // A rebalance has moved the file, and the disk has nothing to sync.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && self.was_removed()? => Ok(()),
+                file => file?.sync(),
+            },
         };
         self.set.on_all(sync, true)?;
         if let (Some(intents), Some(snapshot)) = (intents, snapshot) {

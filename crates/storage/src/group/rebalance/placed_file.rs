@@ -182,6 +182,11 @@ impl PlacedFile {
         }
     }
 
+    /// Returns whether an error says that all disks of a copy set have left the group, after its files were moved.
+    fn has_left(&self, container: u16, error: &io::Error) -> bool {
+        self.placement.container(container).has_copies() && error.raw_os_error() == Some(libc::ENODEV)
+    }
+
     /// Returns the part that stores a byte range whose copies are compared as a whole; None if it does not exist.
     fn part_with(&self, state: &State, range: &Range<u64>) -> io::Result<Option<Arc<dyn DiskFile>>> {
         match state.runs.container_of(&regions_of(range)) {
@@ -362,7 +367,7 @@ impl DiskFile for PlacedFile {
                     part.has_new_name |= has_new_name;
                 }
                 result = Err(error);
-            } else if is_unsynced {
+            } else if is_unsynced && !self.has_left(container, &error) {
                 // The part was moved: the copy may lack bytes that the disk lost before they were copied.
                 result = Err(error);
             }
