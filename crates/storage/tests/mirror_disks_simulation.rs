@@ -153,7 +153,8 @@ impl History {
             _ => Ok(()),
         };
         match changed {
-            Err(error) if matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Exists) => Ok(()),
+            // Of an offline disk, no space is known.
+            Err(error) if matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Exists | ErrorKind::NoSpace) => Ok(()),
             // Another disk is down, and the group cannot continue without this one.
             Err(error) if error.kind() == ErrorKind::Io && !self.disks.is_off() => {
                 let all = volume.group_status().disks;

@@ -46,9 +46,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Adds the copy sets for all disks except those in `avoided`, and begins to use them.
+    /// Adds the copy sets for all disks except those in `avoided`, and begins to use them. While one of these disks is offline,
+    /// does nothing: a copy set of offline disks would keep the group from starting. The next rebalance adds them, too.
     pub(super) fn use_wanted_sets(&self, avoided: u64) -> Result<()> {
-        if self.group.mirror().is_some() {
+        let Some(mirror) = self.group.mirror() else { return Ok(()) };
+        let is_ready = |disk: usize| avoided >> disk & 1 == 1 || mirror.member(disk).is_online();
+        if (0..self.disks().len()).all(is_ready) {
             self.free_space.prepare_commit();
             self.group.add_sets(avoided)?;
             self.group.use_new_sets();
