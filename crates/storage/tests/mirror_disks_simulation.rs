@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use support::breakable_disk::{BreakableDisk, Breaker};
-use support::history::{File, change, check, seeds};
+use support::history::{File, change, check, run_histories, seeds};
 use support::memory_disk::{Crash, MemoryDisks};
 use support::{Random, options};
 
@@ -242,11 +242,7 @@ impl History {
                 self.counts.refused += 1;
             }
         }
-        let limit = if self.random.below(3) == 0 { 60 } else { 2500 };
-        let changes = 1 + self.random.below(limit);
-        let crash = if self.random.below(3) == 0 { Crash::Kill } else { Crash::Power };
-        self.disks = self.disks.crash(crash, &mut self.random);
-        self.disks.power_off_after(changes);
+        self.disks = self.disks.crash_until_next(2500, &mut self.random);
     }
 
     /// Makes all disks return, ends the changes of disks, and checks that each disk may be lost.
@@ -304,30 +300,25 @@ impl History {
 
 #[test]
 fn acknowledged_content_survives_crashes_while_disks_of_a_group_with_copies_change() {
-    let (mut sum, mut failed) = (Counts::default(), Vec::new());
-    for seed in seeds(SEEDS, SEEDS_LONG) {
-        let history = std::panic::catch_unwind(|| {
-            let mut history = History::new(seed);
-            (0..ROUNDS).for_each(|round| history.round(round));
-            history.finish();
-            history.counts
-        });
-        match history {
-            Ok(counts) => {
-                for (sum, count) in [
-                    (&mut sum.opened, counts.opened),
-                    (&mut sum.refused, counts.refused),
-                    (&mut sum.joined, counts.joined),
-                    (&mut sum.dropped, counts.dropped),
-                    (&mut sum.forced, counts.forced),
-                    (&mut sum.replaced, counts.replaced),
-                    (&mut sum.left, counts.left),
-                    (&mut sum.interrupted, counts.interrupted),
-                ] {
-                    *sum += count;
-                }
-            }
-            Err(_) => failed.push(seed),
+    let (histories, failed) = run_histories(seeds(SEEDS, SEEDS_LONG), |seed| {
+        let mut history = History::new(seed);
+        (0..ROUNDS).for_each(|round| history.round(round));
+        history.finish();
+        history.counts
+    });
+    let mut sum = Counts::default();
+    for counts in histories {
+        for (sum, count) in [
+            (&mut sum.opened, counts.opened),
+            (&mut sum.refused, counts.refused),
+            (&mut sum.joined, counts.joined),
+            (&mut sum.dropped, counts.dropped),
+            (&mut sum.forced, counts.forced),
+            (&mut sum.replaced, counts.replaced),
+            (&mut sum.left, counts.left),
+            (&mut sum.interrupted, counts.interrupted),
+        ] {
+            *sum += count;
         }
     }
     println!("{sum:?}");

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use support::breakable_disk::{BreakableDisk, Breaker};
-use support::history::{File, change, check, seeds};
+use support::history::{File, change, check, run_histories, seeds};
 use support::memory_disk::{Crash, MemoryDisks};
 use support::{Random, options};
 
@@ -136,11 +136,7 @@ impl History {
                 self.refused += 1;
             }
         }
-        let limit = if self.random.below(3) == 0 { 60 } else { 1500 };
-        let changes = 1 + self.random.below(limit);
-        let crash = if self.random.below(3) == 0 { Crash::Kill } else { Crash::Power };
-        self.disks = self.disks.crash(crash, &mut self.random);
-        self.disks.power_off_after(changes);
+        self.disks = self.disks.crash_until_next(1500, &mut self.random);
     }
 
     /// Makes all disks return, and checks that each copy alone has everything.
@@ -187,18 +183,15 @@ impl History {
 
 #[test]
 fn acknowledged_content_survives_crashes_and_lost_disks() {
-    let (mut opened, mut refused, mut resynced, mut failed) = (0, 0, 0, Vec::new());
-    for seed in seeds(SEEDS, SEEDS_LONG) {
-        let history = std::panic::catch_unwind(|| {
-            let mut history = History::new(seed);
-            (0..ROUNDS).for_each(|round| history.round(round));
-            history.finish();
-            (history.opened, history.refused, history.resynced)
-        });
-        match history {
-            Ok(counts) => (opened, refused, resynced) = (opened + counts.0, refused + counts.1, resynced + counts.2),
-            Err(_) => failed.push(seed),
-        }
+    let (histories, failed) = run_histories(seeds(SEEDS, SEEDS_LONG), |seed| {
+        let mut history = History::new(seed);
+        (0..ROUNDS).for_each(|round| history.round(round));
+        history.finish();
+        (history.opened, history.refused, history.resynced)
+    });
+    let (mut opened, mut refused, mut resynced) = (0, 0, 0);
+    for counts in histories {
+        (opened, refused, resynced) = (opened + counts.0, refused + counts.1, resynced + counts.2);
     }
     println!("{opened} runs, {refused} refused starts, {resynced} resyncs");
     assert!(failed.is_empty(), "run again with SEED= one of {failed:?}");

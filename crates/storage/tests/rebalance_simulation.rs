@@ -9,7 +9,7 @@ use cellar_storage::{ErrorKind, Result, Superblock, Volume, VolumeOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use support::history::{File, change, check, seeds};
+use support::history::{File, change, check, run_histories, seeds};
 use support::memory_disk::{Crash, MemoryDisks};
 use support::{Random, options};
 
@@ -132,11 +132,7 @@ impl History {
             }
             Err(error) => assert!(self.disks.is_off(), "round {round}: {error}"),
         }
-        let limit = if self.random.below(3) == 0 { 60 } else { 1500 };
-        let changes = 1 + self.random.below(limit);
-        let crash = if self.random.below(3) == 0 { Crash::Kill } else { Crash::Power };
-        self.disks = self.disks.crash(crash, &mut self.random);
-        self.disks.power_off_after(changes);
+        self.disks = self.disks.crash_until_next(1500, &mut self.random);
     }
 
     fn finish(&mut self) {
@@ -168,23 +164,18 @@ impl History {
 
 #[test]
 fn acknowledged_content_survives_crashes_while_disks_change() {
-    let (mut sum, mut failed) = (Counts::default(), Vec::new());
-    for seed in seeds(SEEDS, SEEDS_LONG) {
-        let history = std::panic::catch_unwind(|| {
-            let mut history = History::new(seed);
-            (0..ROUNDS).for_each(|round| history.round(round));
-            history.finish();
-            history.counts
-        });
-        match history {
-            Ok(counts) => {
-                sum.rebalances += counts.rebalances;
-                sum.interrupted += counts.interrupted;
-                sum.joined += counts.joined;
-                sum.left += counts.left;
-            }
-            Err(_) => failed.push(seed),
-        }
+    let (histories, failed) = run_histories(seeds(SEEDS, SEEDS_LONG), |seed| {
+        let mut history = History::new(seed);
+        (0..ROUNDS).for_each(|round| history.round(round));
+        history.finish();
+        history.counts
+    });
+    let mut sum = Counts::default();
+    for counts in histories {
+        sum.rebalances += counts.rebalances;
+        sum.interrupted += counts.interrupted;
+        sum.joined += counts.joined;
+        sum.left += counts.left;
     }
     let Counts { rebalances, interrupted, joined, left } = sum;
     println!("{rebalances} rebalances, {interrupted} interrupted, {joined} disks joined, {left} left");

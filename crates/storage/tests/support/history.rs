@@ -157,3 +157,15 @@ pub fn seeds(count: u64, long: u64) -> Vec<u64> {
         None => (0..if number("LONG") == Some(1) { long } else { count }).collect(),
     }
 }
+
+/// Runs a history for each seed. Returns what the histories return, and the seeds of those that panicked.
+pub fn run_histories<T>(seeds: Vec<u64>, run: impl Fn(u64) -> T + std::panic::RefUnwindSafe) -> (Vec<T>, Vec<u64>) {
+    let (mut results, mut failed) = (Vec::new(), Vec::new());
+    for seed in seeds {
+        match std::panic::catch_unwind(|| run(seed)) {
+            Ok(result) => results.push(result),
+            Err(_) => failed.push(seed),
+        }
+    }
+    (results, failed)
+}

@@ -240,6 +240,17 @@ impl MemoryDisks {
         Self { state: Arc::new(Mutex::new(state)), count: self.count }
     }
 
+    /// Like [`Self::crash`], with a random kind of crash. The power goes off again after a random number of changes, at most `changes_max`
+    /// and often few.
+    pub fn crash_until_next(&self, changes_max: u64, random: &mut Random) -> Self {
+        let limit = if random.below(3) == 0 { 60 } else { changes_max };
+        let changes = 1 + random.below(limit);
+        let crash = if random.below(3) == 0 { Crash::Kill } else { Crash::Power };
+        let disks = self.crash(crash, random);
+        disks.power_off_after(changes);
+        disks
+    }
+
     pub fn lose_next_sync(&self) {
         self.state.lock().loses_sync = true;
     }
