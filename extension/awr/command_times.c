@@ -7,9 +7,9 @@
  * the end of the first parse analysis outside of functions: lexer, grammar and
  * analysis.  Of a string of several statements, the first contains the grammar of
  * all.  The parse time of each further statement is its analysis, from the end of
- * the statement before it; it is not timed if a transaction ended in between, or rows may still have been sent
- * to the client.  The
- * plan time of a statement begins where its parse time ends, with rewriting.
+ * the statement before it; it is not timed if a transaction ended in between, or
+ * rows may still have been sent to the client.  The plan time of a statement begins
+ * where its parse time ends, with rewriting.
  *
  * The parse time of PREPARE belongs to the statement that it prepares, and that of
  * EXECUTE to the statement that it executes; see parse_times.c.

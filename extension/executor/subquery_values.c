@@ -54,27 +54,22 @@ remove_duplicates(SubqueryValues *values)
 }
 
 /*
- * Executes the subquery, unless its values are known and its parameters have not
- * changed since.  Returns false if there are too many different values for a request.
+ * Executes the subquery, unless its values are known: it has no parameters that
+ * change.  Returns false if there are too many different values for a request.
  */
 bool
 cellar_execute_subquery(SubqueryValues *values, ExprContext *econtext)
 {
 	PlanState  *subquery = values->subquery;
 	ScanDirection direction = subquery->state->es_direction;
-	Bitmapset  *changed = bms_copy(subquery->chgParam);
 	MemoryContext oldcontext;
 	int			allocated = INITIAL_VALUES;
 
-	if (values->integers != NULL && changed == NULL)
+	if (values->integers != NULL)
 		return values->nintegers <= CELLAR_SUBQUERY_VALUES_MAX;
 
 	oldcontext = MemoryContextSwitchTo(econtext->ecxt_per_query_memory);
-	if (values->integers != NULL)
-		pfree(values->integers);
 	values->integers = palloc(allocated * sizeof(int64));
-	values->nintegers = 0;
-	values->has_null = false;
 	subquery->state->es_direction = ForwardScanDirection;
 	ExecReScan(subquery);
 	for (;;)
@@ -107,9 +102,6 @@ cellar_execute_subquery(SubqueryValues *values, ExprContext *econtext)
 	}
 	remove_duplicates(values);
 	subquery->state->es_direction = direction;
-
-	/* PostgreSQL's hash table of the values, if there is one, must be built again. */
-	subquery->chgParam = changed;
 	MemoryContextSwitchTo(oldcontext);
 	return values->nintegers <= CELLAR_SUBQUERY_VALUES_MAX;
 }
