@@ -174,6 +174,10 @@ fn has_tablespace(volume: &Volume, data_directory: Ino, tablespace: &Path) -> bo
 }
 
 impl PageCheck for ClusterChecksums {
+    fn may_have_checksums(&self, path: &str) -> bool {
+        relation_segment(path).is_some()
+    }
+
     fn first_page(&self, volume: &Volume, path: &str) -> Option<u32> {
         let segment = relation_segment(path)?;
         let control = self.remembered_control(volume, &cluster_root(path))?;
@@ -303,6 +307,68 @@ mod tests {
         put(&volume, "on/global/pg_control", &control(1300, 3));
         assert_eq!(check.first_page(&volume, "on/base/5/1259"), Some(0));
         assert!(!check.applies_now(&volume, "on/base/5/1259"));
+        volume.close().unwrap();
+    }
+
+    /// Returns the backing files below a folder with their contents.
+    fn backing_files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let of = |path: PathBuf| match path.is_dir() {
+            true => backing_files(&path),
+            false => std::fs::read(&path).map(|bytes| vec![(path, bytes)]).unwrap(),
+        };
+        entries.flat_map(of).collect()
+    }
+
+    #[test]
+    fn a_start_after_a_crash_reads_the_control_file_when_its_copies_are_equal() {
+        let page = |number: u32| {
+            let mut page = [number as u8 + 1; BLOCK_BYTES];
+            let checksum = page_checksum(&page, number).to_le_bytes();
+            page[8..10].copy_from_slice(&checksum);
+            page
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let disk = |number: usize| folder.path().join(format!("disk{number}"));
+        let open = || {
+            let disks = [0, 1].map(|number| std::sync::Arc::new(DirectoryDisk::new(disk(number)).unwrap()) as _);
+            let page_check = Some(std::sync::Arc::new(ClusterChecksums::new(Path::new("/m"))) as _);
+            let redundancy = cellar_storage::Redundancy::Normal;
+            Volume::open(disks.into(), VolumeOptions { page_check, redundancy, ..VolumeOptions::default() })
+        };
+        let volume = open().unwrap();
+        put(&volume, "global/pg_control", &control(1300, 1));
+        put(&volume, "base/5/1259", &[page(0), page(1)].concat());
+        volume.sync().unwrap();
+        volume.abandon();
+        drop(volume);
+        // One page is damaged on the disk whose copies count, the other one on the other disk.
+        for (number, target) in [0, 1].into_iter().enumerate() {
+            let found = backing_files(&disk(target).join("data"));
+            let (path, mut bytes) = found.into_iter().find(|(_, bytes)| bytes.len() == 2 * BLOCK_BYTES).unwrap();
+            bytes[number * BLOCK_BYTES + 500] ^= 1;
+            std::fs::write(path, bytes).unwrap();
+        }
+        // The control file is damaged where its copy does not count: there the number of the copy set is in its name.
+        let has_set = |path: &Path| !path.file_name().unwrap().to_string_lossy().starts_with("0000");
+        let control = backing_files(folder.path()).into_iter().filter(|(_, bytes)| bytes.len() == 512);
+        let others: Vec<_> =
+            control.filter(|(path, _)| path.to_string_lossy().contains("/data/") && has_set(path)).collect();
+        assert_eq!(others.len(), 1);
+        others.iter().for_each(|(path, _)| std::fs::write(path, [0; 512]).unwrap());
+        let opened = (0..500).find_map(|_| match open() {
+            Err(error) if error.kind() == cellar_storage::ErrorKind::Locked => {
+                std::thread::sleep(Duration::from_millis(10));
+                None
+            }
+            opened => Some(opened),
+        });
+        let volume = opened.unwrap().unwrap();
+        let of_relation = |number: usize| {
+            let found = backing_files(&disk(number).join("data"));
+            found.into_iter().find(|(_, bytes)| bytes.len() == 2 * BLOCK_BYTES).unwrap().1
+        };
+        assert!(of_relation(0) == [page(0), page(1)].concat() && of_relation(0) == of_relation(1));
         volume.close().unwrap();
     }
 

@@ -24,6 +24,9 @@ fn checksum(page: &[u8], number: u32) -> u32 {
 }
 
 impl PageCheck for TestCheck {
+    fn may_have_checksums(&self, path: &str) -> bool {
+        !path.starts_with("plain")
+    }
     fn first_page(&self, _: &Volume, path: &str) -> Option<u32> {
         (!path.starts_with("plain")).then_some(1000)
     }
@@ -380,6 +383,89 @@ fn a_resync_keeps_a_good_page_where_the_source_has_a_damaged_one() {
     assert_eq!(volume.group_status().repairs, 1);
     assert_eq!(contents(folder.path(), 0), contents(folder.path(), 1));
     volume.close().unwrap();
+}
+
+/// Crashes, with intents of all regions.
+fn crash(volume: Arc<Volume>) {
+    volume.sync().unwrap();
+    volume.abandon();
+    drop(volume);
+}
+
+/// Intents stay after a sync.
+fn with_intents(redundancy: Redundancy) -> impl Fn() -> VolumeOptions {
+    move || VolumeOptions { intent_idle: Duration::from_secs(3600), ..options_of(redundancy, &Arc::default()) }
+}
+
+#[test]
+fn after_a_crash_the_undamaged_copy_of_a_page_wins() {
+    for (redundancy, count) in [(Redundancy::Normal, 2), (Redundancy::High, 3)] {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = open_with(folder.path(), count, with_intents(redundancy));
+        let expected = pages(400, 13);
+        let ino = filled(&volume, "table", &expected);
+        crash(volume);
+        // Each disk is the source of some allocation units: each has damaged pages in all of them.
+        for disk in 0..count {
+            for page in [3, 140, 270, 390].map(|page| page + disk) {
+                assert_eq!(damage(folder.path(), disk, Stream::Data, page as u64 * PAGE as u64 + 5000), 1);
+            }
+        }
+        // Of three copies, the last one alone is undamaged.
+        for disk in 0..count - 1 {
+            for page in [20, 150, 280, 399] {
+                assert_eq!(damage(folder.path(), disk, Stream::Data, page * PAGE as u64 + 70), 1);
+            }
+        }
+        let volume = open_with(folder.path(), count, with_intents(redundancy));
+        assert!(volume.group_status().repairs > 0);
+        let repairs = volume.group_status().repairs;
+        let copies: Vec<_> = (0..count).map(|disk| contents(folder.path(), disk)).collect();
+        assert!(copies.windows(2).all(|pair| pair[0] == pair[1]), "the copies are equal");
+        assert!(read_all(&volume, ino) == expected, "{count} disks");
+        assert_eq!(volume.group_status().repairs, repairs, "the start left no damage");
+        assert_eq!(scrub(&volume).unrepaired, 0);
+        volume.close().unwrap();
+    }
+}
+
+/// Overwrites bytes of the one backing file on a disk.
+fn overwrite(folder: &Path, number: usize, at: usize, bytes: &[u8]) {
+    files_of(folder, number, Stream::Data)[0].write_all_at(bytes, at as u64).unwrap();
+}
+
+#[test]
+fn after_a_crash_one_disk_decides_where_checksums_do_not() {
+    for name in ["table", "plain"] {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = open_with(folder.path(), 2, with_intents(Redundancy::Normal));
+        // One allocation unit: the same disk is the source of all pages.
+        let expected = pages(100, 14);
+        let ino = filled(&volume, name, &expected);
+        crash(volume);
+        let newer = pages(100, 15);
+        let of = |number: usize| number * PAGE..(number + 1) * PAGE;
+        for number in [7, 8] {
+            // Two valid versions.
+            overwrite(folder.path(), number - 7, of(number).start, &newer[of(number)]);
+        }
+        // A damaged page, and an empty one, which has no checksum, on the other disk; for either disk as the source.
+        for (number, damaged) in [(20, 0), (21, 1)] {
+            overwrite(folder.path(), damaged, of(number).start + 5000, &[!expected[of(number)][5000]]);
+            overwrite(folder.path(), 1 - damaged, of(number).start, &[0; PAGE]);
+        }
+        // A page that is damaged on both.
+        (0..2).for_each(|disk| overwrite(folder.path(), disk, of(30).start + 100, &[disk as u8 ^ 0x55]));
+        let before = [contents(folder.path(), 0).remove(0), contents(folder.path(), 1).remove(0)];
+
+        let volume = open_with(folder.path(), 2, with_intents(Redundancy::Normal));
+        assert_eq!(volume.group_status().repairs, 0);
+        let after = read_all(&volume, ino);
+        let source = if after[of(7)] == newer[of(7)] { 0 } else { 1 };
+        assert!(after == before[source], "{name}: all bytes are those of one disk");
+        assert_eq!(contents(folder.path(), 0), contents(folder.path(), 1));
+        volume.close().unwrap();
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::{Ino, Volume};
 use crate::disk::{Check, Condition, no_wait};
 use crate::error::{Error, Result};
 use crate::file::{FileData, PAGE, PAGE_BYTES};
-use crate::group::mirror::{DamageCheck, Keep};
+use crate::group::mirror::{DamageCheck, Keep, Occasion};
 use crate::group::rebalance::inode_of;
 use cellar_format::units::PageInAu;
 use parking_lot::Mutex;
@@ -23,6 +23,9 @@ const LOGGED_PAGES_MAX: usize = 100;
 
 /// Knows the checksums of pages.
 pub trait PageCheck: Send + Sync + Debug {
+    /// Returns whether the pages of a file may have checksums, by its path alone: reads no file.
+    fn may_have_checksums(&self, path: &str) -> bool;
+
     /// Returns the number of a file's first page if its pages have checksums. May be outdated by a second. Reads from the
     /// volume with [`Volume::read_uncached`] only.
     fn first_page(&self, volume: &Volume, path: &str) -> Option<u32>;
@@ -85,38 +88,53 @@ impl CheckedFile<'_> {
     }
 
     /// Decides about pages of a disk that are to be replaced by those of another disk: keeps the valid ones for which the
-    /// other disk has a damaged page of the same version, by copying them to `replacement`. Another version may be
-    /// outdated, so a damaged page replaces it. No change of the file is under way.
-    pub(super) fn keep_undamaged(&self, file: &FileData, start: u64, replacement: &mut [u8], present: &[u8]) {
+    /// other disk has a damaged page, by copying them to `replacement`. No change of the file is under way.
+    ///
+    /// On a disk that returns, a page of another version may be outdated, so a damaged page replaces it. After a crash, all
+    /// disks have every acknowledged change; but an empty page has no checksum, and replaces no damaged one.
+    pub(super) fn keep_undamaged(
+        &self,
+        file: &FileData,
+        (start, occasion): (u64, Occasion),
+        replacement: &mut [u8],
+        present: &[u8],
+    ) {
         let damaged: Vec<u64> = self.damaged_in(start, replacement).collect();
         for page in damaged {
             let at = (page * PAGE - start) as usize..((page + 1) * PAGE - start) as usize;
             let (new, old) = (&replacement[at.clone()], &present[at.clone()]);
-            // Pages without a version, such as those of unlogged tables, may be outdated.
             let version = self.check.version(new);
-            let is_same =
-                version != 0 && version == self.check.version(old) && !file.torn_blocks.any_in(&range_of(page));
-            let (path, number) = (&self.path, self.first_page.wrapping_add(page as u32));
-            match is_same && self.is_valid(page, old) {
-                true => {
-                    log::warn!("block {number} of {path} is damaged, except on the disk that returns, which keeps it");
-                    replacement[at.clone()].copy_from_slice(&present[at]);
+            let is_current = match occasion {
+                // Pages without a version, such as those of unlogged tables, may be outdated.
+                Occasion::Return => {
+                    version != 0 && version == self.check.version(old) && !file.torn_blocks.any_in(&range_of(page))
                 }
-                false if new != old && self.volume.damage_log.is_due((file.ino, page), Instant::now()) => log::error!(
-                    "block {number} of {path} is damaged, and the disk that returns has no or another version of it"
-                ),
-                false => {}
+                Occasion::Start => old.iter().any(|byte| *byte != 0),
+            };
+            let (path, number) = (&self.path, self.first_page.wrapping_add(page as u32));
+            if is_current && self.is_valid(page, old) {
+                log::warn!("block {number} of {path} is damaged on one disk; the copy of another one is kept");
+                replacement[at.clone()].copy_from_slice(&present[at]);
+            } else if new != old && self.volume.damage_log.is_due((file.ino, page), Instant::now()) {
+                log::error!("block {number} of {path} is damaged, and another disk has no or another version of it");
             }
         }
     }
 }
 
+/// The numbers of files are those on a container, which have the stripe in them.
 impl DamageCheck for Volume {
-    fn keep(&self, ino: u64) -> Option<Keep<'_>> {
-        // The file number on a container, which has the stripe in it.
+    fn may_have_checksums(&self, ino: u64) -> bool {
+        let path = || self.path_of(inode_of(ino));
+        self.options.page_check.as_ref().is_some_and(|check| path().is_some_and(|path| check.may_have_checksums(&path)))
+    }
+
+    fn keep(&self, ino: u64, occasion: Occasion) -> Option<Keep<'_>> {
         let ino = inode_of(ino);
         let (checked, file) = (self.checked_file(ino)?, self.file(ino).ok()?);
-        Some(Box::new(move |start, replacement, present| checked.keep_undamaged(&file, start, replacement, present)))
+        Some(Box::new(move |start, replacement, present| {
+            checked.keep_undamaged(&file, (start, occasion), replacement, present);
+        }))
     }
 }
 

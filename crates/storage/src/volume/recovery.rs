@@ -23,13 +23,7 @@ impl Volume {
         let (group, is_new) = Group::open(disks, &options.of_group())?;
         let initial = || Batch::initial(root_directory(&options));
         match group.mirror() {
-            Some(mirror) => {
-                let copied = mirror.equalize()?;
-                if copied.files > 0 {
-                    let (files, read, written) = (copied.files, copied.read_bytes >> 20, copied.written_bytes >> 20);
-                    log::info!("compared copies of {files} files: read {read} MiB, wrote {written} MiB");
-                }
-            }
+            Some(mirror) => mirror.restore_intents()?,
             // Sync the writes that an earlier process left unsynced: this process has no record of them.
             None => {
                 let sync = |disk: &Arc<dyn Disk>| {
@@ -44,6 +38,7 @@ impl Volume {
         let (stores, contents) = Stores::open(&group, is_new, initial)?;
         group.mark_ready()?;
         let volume = Self::assemble(group, stores, contents, free_space, options)?;
+        volume.equalize_copies()?;
         volume.restore_rebalance();
         *volume.saved_facts.lock() = facts.and_then(|facts| facts.compare(&volume.namespace.read()));
         remove_orphans(&volume.group, &volume.namespace.read())?;
@@ -108,6 +103,17 @@ impl Volume {
             scrub: Default::default(),
             damage_log: Default::default(),
         })
+    }
+
+    /// Makes the copies equal that a crash has left different.
+    fn equalize_copies(&self) -> Result<()> {
+        let Some(mirror) = self.group.mirror() else { return Ok(()) };
+        let copied = mirror.equalize(self)?;
+        if copied.files > 0 {
+            let (files, read, written) = (copied.files, copied.read_bytes >> 20, copied.written_bytes >> 20);
+            log::info!("compared copies of {files} files: read {read} MiB, wrote {written} MiB");
+        }
+        Ok(())
     }
 
     /// Recovers every file with compression units: afterwards redo logs are empty and unused space is punched.

@@ -25,7 +25,7 @@ pub use member::{AbsentDisk, DiskMode, Member};
 pub use membership::Membership;
 pub use mirror_disk::MirrorDisk;
 pub use race::Patience;
-pub use resync::{Copied, DamageCheck, Keep};
+pub use resync::{Copied, DamageCheck, Keep, Occasion};
 
 use super::growing::Growing;
 use super::superblock::{Superblock, Uuid};
@@ -157,7 +157,7 @@ impl Mirror {
     }
 
     /// Opens the mirror of an existing group: decides which disks are members and makes that durable. `present` tells
-    /// which engines are disks of the group. Afterwards, [`Self::equalize`] must run before anything reads.
+    /// which engines are disks of the group. Afterwards, [`Self::restore_intents`] must run before anything reads.
     pub fn open(parts: Parts, present: &[bool], force: bool) -> Result<Arc<Self>> {
         let found = Self::find(&parts, present)?;
         let chosen = Membership::choose(&found, &live_sets(&parts.sets, parts.dropped), force)?;

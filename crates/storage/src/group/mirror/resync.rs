@@ -3,7 +3,8 @@
 //!
 //! The copy on the first online disk of a copy set is the source. After a crash any copy will do, because every change
 //! that a sync acknowledged is on all online disks; but all regions of a set must come from the same disk, so that the
-//! result is what a crash leaves of a single disk.
+//! result is what a crash leaves of a single disk. Pages with checksums are the exception: an undamaged page of another disk
+//! replaces a damaged one of the source, as if the crash had left that version of the page.
 
 use super::intents::{FileKey, Intents, REGION, Record, WHOLE, bytes_of, regions as regions_of};
 use super::mirror_disk::{file_number, inode_of};
@@ -34,10 +35,23 @@ pub struct Copied {
 /// the offset, the bytes of the source, and the bytes of the target, while no change of the file is under way.
 pub type Keep<'a> = Box<dyn Fn(u64, &mut [u8], &[u8]) + 'a>;
 
+/// Why copies are made equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occasion {
+    /// A disk returns: what it has may be outdated. Changes of the files go on.
+    Return,
+    /// A start after a crash: every copy has all acknowledged changes. Nothing changes the files.
+    Start,
+}
+
 /// Knows which bytes of files are damaged.
 pub trait DamageCheck {
+    /// Returns whether raw pages of a file of the copy set may have checksums. Reads no file: before a start has made copies
+    /// equal, only files without checksums are read to find out which pages have them.
+    fn may_have_checksums(&self, ino: u64) -> bool;
+
     /// Returns how to keep undamaged bytes of raw pages of a file of the copy set; None if nothing tells which bytes are damaged.
-    fn keep(&self, ino: u64) -> Option<Keep<'_>>;
+    fn keep(&self, ino: u64, occasion: Occasion) -> Option<Keep<'_>>;
 }
 
 /// A file to copy, and which parts of it.
@@ -58,18 +72,18 @@ struct Copier<'a> {
     mirror: &'a Mirror,
     source: u16,
     target: u16,
-    /// Changes of the set go on meanwhile, and must wait while a piece is copied.
-    is_shared: bool,
-    /// None before the volume is open: then nothing is known about the files.
-    check: Option<&'a dyn DamageCheck>,
+    occasion: Occasion,
+    check: &'a dyn DamageCheck,
     copied: Copied,
+    /// A damaged page of the source was rewritten from the target.
+    is_source_repaired: bool,
 }
 
 impl Mirror {
-    /// Syncs the writes that an earlier process left unsynced, and makes the copies equal that a crash may have left
-    /// different. Must run before anything reads. Intents of regions that an offline disk lacks remain.
-    pub fn equalize(&self) -> Result<Copied> {
-        let Some(intents) = &self.intents else { return Ok(Copied::default()) };
+    /// Syncs the writes that an earlier process left unsynced, and reads which copies a crash may have left different.
+    /// Must run before anything reads or changes the disks. [`Self::equalize`] follows.
+    pub fn restore_intents(&self) -> Result<()> {
+        let Some(intents) = &self.intents else { return Ok(()) };
         let online = self.online();
         let read = |disk: &usize| {
             self.disk(*disk).sync_everything()?;
@@ -85,9 +99,21 @@ impl Mirror {
                 Err(error) => self.fail_disk(*disk, &error).context(|| format!("could not use cell disk {path}"))?,
             }
         }
+        Ok(())
+    }
+
+    /// Makes the copies equal that a crash may have left different. Must run before anything reads files, except that `check`
+    /// reads those without checksums after their copies are equal. Intents of regions that an offline disk lacks remain.
+    pub fn equalize(&self, check: &dyn DamageCheck) -> Result<Copied> {
+        let Some(intents) = &self.intents else { return Ok(Copied::default()) };
         let mut copied = Copied::default();
-        for set in self.live_sets().collect::<Vec<_>>() {
-            copied.add(&self.equalize_set(intents, set)?);
+        for with_checksums in [false, true] {
+            for set in self.live_sets().collect::<Vec<_>>() {
+                let has_checksums = |key: &FileKey| key.stream == Stream::Data && check.may_have_checksums(key.ino);
+                let mut files = intents.written(set);
+                files.retain(|(key, _)| has_checksums(key) == with_checksums);
+                copied.add(&self.equalize_set(set, &files, check)?);
+            }
         }
         if copied.files > 0 {
             let online = self.online();
@@ -103,18 +129,22 @@ impl Mirror {
         Ok(copied)
     }
 
-    /// Makes the copies of one set equal. A disk that fails leaves the group; another online disk replaces a failed source.
-    fn equalize_set(&self, intents: &Intents, set: u16) -> Result<Copied> {
+    /// Makes the copies of files of one set equal. A disk that fails leaves the group; another online disk replaces a failed
+    /// source.
+    fn equalize_set(&self, set: u16, files: &[Work], check: &dyn DamageCheck) -> Result<Copied> {
         let mut copied = Copied::default();
         let is_online = |disk: &u16| self.member(usize::from(*disk)).mode() == DiskMode::Online;
+        let mut was_repeated = false;
         // Of a copy that a source began before its failure, each region is as on one of the disks.
         while let Some(source) = self.set(set).iter().copied().find(is_online) {
             let targets = self.set(set).iter().copied().filter(|disk| *disk != source && is_online(disk));
-            for target in targets.collect::<Vec<_>>() {
-                let mut copier = Copier::new(self, (source, target), false, None);
-                let files = intents.written(set);
-                let result = files.into_iter().try_for_each(|(key, regions)| copier.copy_file(key, &regions));
+            let targets: Vec<u16> = targets.collect();
+            let mut is_source_repaired = false;
+            for target in targets.iter().copied() {
+                let mut copier = Copier::new(self, (source, target), Occasion::Start, check);
+                let result = files.iter().try_for_each(|(key, regions)| copier.copy_file(*key, regions));
                 copied.add(&copier.copied);
+                is_source_repaired |= copier.is_source_repaired;
                 if let Err(CopyError { disk, error }) = result {
                     let path = self.member(usize::from(disk)).path().display();
                     let failed = || format!("could not make the copies on cell disk {path} equal");
@@ -124,9 +154,12 @@ impl Mirror {
                     break;
                 }
             }
-            if is_online(&source) {
+            // A target before the one with the undamaged page has the damaged one.
+            let is_equal = targets.len() < 2 || !is_source_repaired || was_repeated;
+            if is_online(&source) && is_equal {
                 break;
             }
+            was_repeated |= is_online(&source);
         }
         Ok(copied)
     }
@@ -249,7 +282,7 @@ impl Mirror {
         self.try_trim(Duration::MAX, true).context(|| format!("could not begin the resync of cell disk {path}"))?;
         let mut copied = Copied::default();
         for (source, (key, regions)) in work {
-            let mut copier = Copier::new(self, (source, disk as u16), true, Some(check));
+            let mut copier = Copier::new(self, (source, disk as u16), Occasion::Return, check);
             copier.copy_file(key, &regions).map_err(|CopyError { error, .. }| error).context(|| {
                 let (ino, from) = (key.ino, self.member(usize::from(source)).path().display());
                 format!("could not copy files of inode {ino} from {from} to {path}")
@@ -332,13 +365,8 @@ impl Copied {
 }
 
 impl<'a> Copier<'a> {
-    fn new(
-        mirror: &'a Mirror,
-        (source, target): (u16, u16),
-        is_shared: bool,
-        check: Option<&'a dyn DamageCheck>,
-    ) -> Self {
-        Self { mirror, source, target, is_shared, check, copied: Copied::default() }
+    fn new(mirror: &'a Mirror, (source, target): (u16, u16), occasion: Occasion, check: &'a dyn DamageCheck) -> Self {
+        Self { mirror, source, target, occasion, check, copied: Copied::default(), is_source_repaired: false }
     }
 
     /// Makes the target's copy of a file equal to the source's in the given regions, in length, and where the target was
@@ -347,9 +375,12 @@ impl<'a> Copier<'a> {
         let mirror = self.mirror;
         self.copied.files += 1;
         let (of_source, of_target) = (failed(self.source), failed(self.target));
-        let lock = || self.is_shared.then(|| mirror.lock_of(key.set).write());
+        // Changes must wait while a piece is copied.
+        let (is_shared, check, occasion) = (self.occasion == Occasion::Return, self.check, self.occasion);
+        let lock = || is_shared.then(|| mirror.lock_of(key.set).write());
         // Before the lock: looking the file up reads from the group.
-        let keep = self.check.filter(|_| key.stream == Stream::Data).and_then(|check| check.keep(key.ino));
+        let has_pages = key.stream == Stream::Data && check.may_have_checksums(key.ino);
+        let keep = has_pages.then(|| check.keep(key.ino, occasion)).flatten();
         let ranges = {
             let _no_change = lock();
             let Some((source, target)) = self.open(key)? else { return Ok(()) };
@@ -399,9 +430,10 @@ impl<'a> Copier<'a> {
         Ok(Some((source, target.expect("a disk creates a missing file"))))
     }
 
-    /// Makes a range of the target equal to the source, holes included, except for what `keep` keeps.
+    /// Makes a range of the target equal to the source, holes included, except for what `keep` keeps. At a start, the source gets
+    /// that, too. A disk that returns cannot give the source anything: the next read of the page repairs the source.
     fn copy(
-        &self,
+        &mut self,
         (source, target): (&dyn DiskFile, &dyn DiskFile),
         range: Range<u64>,
         keep: Option<&Keep<'_>>,
@@ -429,7 +461,14 @@ impl<'a> Copier<'a> {
                     read_fully(target, &mut theirs[..length], start).map_err(of_target)?;
                 }
                 if let Some(keep) = keep.filter(|_| ours[..length] != theirs[..length]) {
+                    let before = (self.occasion == Occasion::Start).then(|| ours[..length].to_vec());
                     keep(start, &mut ours[..length], &theirs[..length]);
+                    if before.is_some_and(|before| before != ours[..length]) {
+                        source.write_at(&ours[..length], start).map_err(of_source)?;
+                        copied.written_bytes += length as u64;
+                        self.is_source_repaired = true;
+                        Mirror::count(&self.mirror.events.repairs, 1);
+                    }
                 }
                 if is_target_hole || ours[..length] != theirs[..length] {
                     target.write_at(&ours[..length], start).map_err(of_target)?;
