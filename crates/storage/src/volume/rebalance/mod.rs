@@ -5,13 +5,15 @@
 //! - A rebalance that cannot go on (a disk is offline or full, an I/O error) says why, waits, and tries again.
 //! - A move that may be committed is never undone: its commit is repeated until it succeeds or the volume stops.
 
+mod chunks;
+mod copying;
+
 use super::Volume;
-use crate::disk::{DiskFile, Stream, on_each};
+use crate::disk::Stream;
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::file::FileData;
 use crate::group::Group;
 use crate::group::mirror::DiskMode;
-use crate::group::rebalance::{Chunk, FileKey, Inventory, Move, OPEN_END, PlacementRecord, REGION, plan, regions_of};
+use crate::group::rebalance::{Chunk, FileKey, Move, PlacementRecord, plan};
 use crate::meta::{Contents, PlacementKey};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,14 +26,8 @@ pub const POWER_MAX: u32 = 11;
 /// How long a rebalance waits after an error.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
 const IDLE_WAIT: Duration = Duration::from_secs(1);
-/// Allocation units that a thread moves between two commits.
-const BATCH_PER_THREAD: usize = 8;
-/// Bytes that a target disk must have beyond what a batch writes.
-const MARGIN: u64 = 4 << 20;
 /// Maximum number of times that a rebalance looks for what files that change have left to move.
 const PASSES: usize = 16;
-/// Bytes of the steps in which the space of a sparse file is measured.
-const PROBE: u64 = 64 << 10;
 /// Names of values in the metadata stores.
 pub(super) const WANTED: &str = "rebalance";
 pub(super) const DROPPING: &str = "dropping";
@@ -231,37 +227,6 @@ pub fn serve(volume: &Weak<Volume>, rebalance: &Rebalance, stop: &AtomicBool) {
     }
 }
 
-/// Slows copies down: at power p, a thread pauses (11 - p) / p times 1.5 as long as it copies.
-struct Pace<'a> {
-    rebalance: &'a Rebalance,
-    last: Instant,
-}
-
-impl Pace<'_> {
-    /// Returns false if the copy must end.
-    fn after(&mut self, bytes: u64) -> bool {
-        let busy = self.last.elapsed();
-        self.rebalance.update(|status| status.copied_bytes += bytes);
-        let mut left = match self.rebalance.power() {
-            0 => IDLE_WAIT,
-            power if power < POWER_MAX && bytes > 0 => {
-                busy.mul_f64(f64::from(POWER_MAX - power) / f64::from(power) * 1.5)
-            }
-            _ => Duration::ZERO,
-        };
-        while !left.is_zero() && !self.rebalance.is_stopping() {
-            let pause = left.min(Duration::from_millis(50));
-            std::thread::sleep(pause);
-            left -= pause;
-            if self.rebalance.power() == 0 {
-                left = IDLE_WAIT;
-            }
-        }
-        self.last = Instant::now();
-        !self.rebalance.is_stopping()
-    }
-}
-
 impl Volume {
     /// Frees what an interrupted rebalance left.
     pub(super) fn restore_rebalance(&self) {
@@ -311,19 +276,6 @@ impl Volume {
     pub(super) fn commit_group_values(&self, values: impl IntoIterator<Item = (String, Option<u64>)>) -> Result<()> {
         self.rebalance.changes.lock().group.extend(values);
         self.commit_everything()
-    }
-
-    /// Makes the present records of files durable.
-    fn commit_placements(&self, keys: &BTreeSet<FileKey>) -> Result<()> {
-        let placement = self.group.placement();
-        let outdated = std::mem::take(&mut *self.rebalance.outdated.lock());
-        let keys: BTreeSet<FileKey> = keys.union(&outdated).copied().collect();
-        {
-            let records = keys.iter().map(|key| (stored_key(*key), placement.needed_record(*key)));
-            let records: Vec<_> = records.map(|(key, record)| (key, record.map(|record| record.encode()))).collect();
-            self.rebalance.changes.lock().placements.extend(records);
-        }
-        self.commit_everything().inspect_err(|_| self.rebalance.outdated.lock().extend(keys))
     }
 
     /// Moves allocation units until the group is balanced and disks that leave have left. An error says why that is not
@@ -416,202 +368,6 @@ impl Volume {
     pub(super) fn disks_of(&self, container: u16) -> Vec<usize> {
         self.group.disks_of(container)
     }
-
-    fn inventory(&self) -> Result<Inventory> {
-        let count = self.disks().len();
-        let spaces = self.free_space.by_disk();
-        let mut weights = vec![0; count];
-        for disk in (0..count).filter(|disk| !self.group.is_dropped(*disk) && !self.group.is_dropping(*disk)) {
-            weights[disk] = spaces[disk].total;
-            if weights[disk] == 0 {
-                let path = spaces[disk].path.display();
-                return Err(Error::new(ErrorKind::Io, format!("could not determine the size of cell disk {path}")));
-            }
-        }
-        let names: Vec<&str> = match self.group.mirror() {
-            Some(mirror) => (0..count).map(|disk| mirror.failure_group(disk)).collect(),
-            None => Vec::new(),
-        };
-        let group = |disk: usize| names.iter().position(|name| *name == names[disk]).unwrap_or(disk);
-        let failure_groups = (0..count).map(|disk| if names.is_empty() { disk } else { group(disk) }).collect();
-        let containers = 0..self.group.placement().containers().len() as u16;
-        let containers = containers.map(|container| self.disks_of(container)).collect();
-        Ok(Inventory { weights, failure_groups, containers })
-    }
-
-    /// Returns the allocation units of all files that occupy space.
-    fn chunks(&self) -> Result<Vec<Chunk>> {
-        let files: Vec<Arc<FileData>> =
-            self.namespace.read().nodes().filter_map(|(_, node)| node.file.clone()).collect();
-        let mut chunks = Vec::new();
-        for file in files {
-            if self.rebalance.is_stopping() {
-                return Err(stopped());
-            }
-            self.chunks_of(&file, &mut chunks).context(|| format!("could not examine inode {}", file.ino))?;
-        }
-        chunks.sort_by_key(|chunk| (chunk.key.ino, chunk.regions.start));
-        Ok(chunks)
-    }
-
-    fn chunks_of(&self, file: &FileData, chunks: &mut Vec<Chunk>) -> std::io::Result<()> {
-        let (layout, au_bytes) = (&file.layout, file.layout.au_size.bytes());
-        let count = layout.disks.len() as u64;
-        let streams = if file.units().is_some() { &[Stream::Data, Stream::Units][..] } else { &[Stream::Data] };
-        for (index, stripe) in layout.disks.iter().enumerate() {
-            let disk = &self.group.stripes()[usize::from(*stripe)];
-            // The first allocation unit of the stripe; the others follow after each turn of the stripes.
-            let first = (index as u64 + count - u64::from(layout.start) % count) % count;
-            for stream in streams {
-                let key = FileKey { ino: file.ino, stripe: *stripe, stream: *stream };
-                let (length, allocated) = disk.measure(file.ino, *stream)?;
-                if allocated == 0 {
-                    continue;
-                }
-                // Of a unit file: the slots of each allocation unit.
-                let slots = if *stream == Stream::Units { u64::from(crate::meta::SLOTS_PER_AU) } else { 1 };
-                let starts = (first..).step_by(count as usize).flat_map(|au| au * slots..(au + 1) * slots);
-                let starts = starts.map(|number| number * au_bytes).take_while(|start| *start < length);
-                let ranges = starts.map(|start| start..(start + au_bytes).min(length));
-                let opened = disk.open(file.ino, *stream, false)?;
-                let Some(opened) = opened else { continue };
-                let runs = self.group.placement().runs(key);
-                let mut own = Vec::new();
-                for range in ranges {
-                    let regions = regions_of(&(range.start..range.start + au_bytes));
-                    let Some(container) = runs.container_of(&regions) else { continue };
-                    if !opened.is_hole(range.start, range.end - range.start)? {
-                        own.push(Chunk { key, regions, container, bytes: range.end - range.start });
-                    }
-                }
-                // Units and raw pages beside them occupy parts of allocation units.
-                if allocated < own.iter().map(|chunk| chunk.bytes).sum() {
-                    for chunk in &mut own {
-                        chunk.bytes = occupied(&*opened, chunk)?;
-                    }
-                }
-                chunks.extend(own);
-            }
-        }
-        Ok(())
-    }
-
-    /// Runs moves in batches. Returns an error if the rebalance cannot go on.
-    pub(super) fn run(&self, moves: &[Move]) -> Result<()> {
-        let mut next = 0;
-        while next < moves.len() {
-            if self.rebalance.is_stopping() {
-                return Err(stopped());
-            }
-            let threads = match self.rebalance.power() {
-                0..=3 => 1,
-                4..=7 => 2,
-                _ => 4,
-            };
-            let batch = &moves[next..moves.len().min(next + threads * BATCH_PER_THREAD)];
-            self.run_batch(batch, threads)?;
-            next += batch.len();
-            self.rebalance.update(|status| status.moved += batch.len() as u64);
-        }
-        Ok(())
-    }
-
-    fn run_batch(&self, batch: &[Move], threads: usize) -> Result<()> {
-        self.check_all_online()?;
-        self.check_space(batch)?;
-        let placement = self.group.placement();
-        let begun: Vec<&Move> = batch.iter().filter(|step| placement.begin(step)).collect();
-        let keys: BTreeSet<FileKey> = begun.iter().map(|step| step.key).collect();
-        let mut result = self.commit_placements(&keys);
-        let mut complete: Vec<bool> = vec![false; begun.len()];
-        if result.is_ok() {
-            let numbers: Vec<Vec<usize>> =
-                (0..threads).map(|thread| (thread..begun.len()).step_by(threads).collect()).collect();
-            let copied = on_each(&numbers, |own| {
-                let mut pace = Pace { rebalance: &self.rebalance, last: Instant::now() };
-                let copy = |number: &usize| placement.copy(begun[*number], &mut |bytes| pace.after(bytes));
-                own.iter().map(copy).collect::<Vec<_>>()
-            });
-            for (number, copied) in numbers.into_iter().flatten().zip(copied.into_iter().flatten()) {
-                match copied {
-                    Ok(is_complete) => complete[number] = is_complete,
-                    Err(error) => {
-                        let (step, path) = (begun[number], placement.container(begun[number].target).path());
-                        let context = format!("could not move inode {} to cell disk {}", step.key.ino, path.display());
-                        result = Err(Error::io(context, error));
-                    }
-                }
-            }
-        }
-        let (mut committing, mut failed) = (BTreeSet::new(), false);
-        for (step, is_complete) in begun.iter().zip(complete) {
-            match is_complete && placement.prepare(step) {
-                true => drop(committing.insert(step.key)),
-                false => {
-                    failed = true;
-                    self.rebalance.outdated.lock().insert(step.key);
-                    if let Err(error) = placement.abort(step) {
-                        log::warn!("could not free a copy of inode {}: {error}", step.key.ino);
-                    }
-                }
-            }
-        }
-        self.rebalance.in_doubt.lock().extend(committing);
-        self.commit_moves()?;
-        if failed && result.is_ok() && self.rebalance.is_stopping() {
-            result = Err(stopped());
-        }
-        result
-    }
-
-    /// Commits the moves that are copied, and frees the former places. After an error the moves remain in doubt: writes go to
-    /// both places until a later commit succeeds.
-    fn commit_moves(&self) -> Result<()> {
-        let keys = std::mem::take(&mut *self.rebalance.in_doubt.lock());
-        self.commit_placements(&keys).inspect_err(|_| self.rebalance.in_doubt.lock().extend(keys.iter().copied()))?;
-        for key in &keys {
-            if let Err(error) = self.group.placement().finish(*key) {
-                log::warn!("could not free the former place of inode {}: {error}", key.ino);
-            }
-        }
-        self.rebalance.outdated.lock().extend(keys);
-        Ok(())
-    }
-
-    /// Checks that the targets of moves have space for them.
-    fn check_space(&self, batch: &[Move]) -> Result<()> {
-        let mut needed: BTreeMap<usize, u64> = BTreeMap::new();
-        for step in batch.iter().filter(|step| step.regions.end != OPEN_END) {
-            let bytes = u64::from(step.regions.end - step.regions.start) * REGION;
-            self.disks_of(step.target).into_iter().for_each(|disk| *needed.entry(disk).or_default() += bytes);
-        }
-        let spaces = self.free_space.by_disk();
-        for (disk, bytes) in needed {
-            let available = spaces[disk].available;
-            if available < bytes + MARGIN {
-                let message = format!(
-                    "the rebalance needs {} MiB on cell disk {}, which has {} MiB available; free space or add a disk",
-                    (bytes + MARGIN) >> 20,
-                    self.disks()[disk].path().display(),
-                    available >> 20
-                );
-                return Err(Error::new(ErrorKind::NoSpace, message));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Returns the bytes that an allocation unit occupies, in steps of [`PROBE`].
-fn occupied(file: &dyn DiskFile, chunk: &Chunk) -> std::io::Result<u64> {
-    let start = u64::from(chunk.regions.start) * REGION;
-    let (mut at, end, mut bytes) = (start, start + chunk.bytes, 0);
-    while at < end {
-        let length = PROBE.min(end - at);
-        bytes += if file.is_hole(at, length)? { 0 } else { length };
-        at += length;
-    }
-    Ok(bytes)
 }
 
 fn stopped() -> Error {

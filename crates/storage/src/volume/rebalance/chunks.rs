@@ -1,0 +1,105 @@
+//! What a rebalance distributes: the allocation units of all files that occupy space, and the disks with their sizes.
+
+use super::stopped;
+use crate::disk::{DiskFile, Stream};
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::file::FileData;
+use crate::group::rebalance::{Chunk, FileKey, Inventory, REGION, regions_of};
+use crate::volume::Volume;
+use std::sync::Arc;
+
+/// Bytes of the steps in which the space of a sparse file is measured.
+const PROBE: u64 = 64 << 10;
+
+impl Volume {
+    pub(super) fn inventory(&self) -> Result<Inventory> {
+        let count = self.disks().len();
+        let spaces = self.free_space.by_disk();
+        let mut weights = vec![0; count];
+        for disk in (0..count).filter(|disk| !self.group.is_dropped(*disk) && !self.group.is_dropping(*disk)) {
+            weights[disk] = spaces[disk].total;
+            if weights[disk] == 0 {
+                let path = spaces[disk].path.display();
+                return Err(Error::new(ErrorKind::Io, format!("could not determine the size of cell disk {path}")));
+            }
+        }
+        let names: Vec<&str> = match self.group.mirror() {
+            Some(mirror) => (0..count).map(|disk| mirror.failure_group(disk)).collect(),
+            None => Vec::new(),
+        };
+        let group = |disk: usize| names.iter().position(|name| *name == names[disk]).unwrap_or(disk);
+        let failure_groups = (0..count).map(|disk| if names.is_empty() { disk } else { group(disk) }).collect();
+        let containers = 0..self.group.placement().containers().len() as u16;
+        let containers = containers.map(|container| self.disks_of(container)).collect();
+        Ok(Inventory { weights, failure_groups, containers })
+    }
+
+    /// Returns the allocation units of all files that occupy space.
+    pub(super) fn chunks(&self) -> Result<Vec<Chunk>> {
+        let files: Vec<Arc<FileData>> =
+            self.namespace.read().nodes().filter_map(|(_, node)| node.file.clone()).collect();
+        let mut chunks = Vec::new();
+        for file in files {
+            if self.rebalance.is_stopping() {
+                return Err(stopped());
+            }
+            self.chunks_of(&file, &mut chunks).context(|| format!("could not examine inode {}", file.ino))?;
+        }
+        chunks.sort_by_key(|chunk| (chunk.key.ino, chunk.regions.start));
+        Ok(chunks)
+    }
+
+    fn chunks_of(&self, file: &FileData, chunks: &mut Vec<Chunk>) -> std::io::Result<()> {
+        let (layout, au_bytes) = (&file.layout, file.layout.au_size.bytes());
+        let count = layout.disks.len() as u64;
+        let streams = if file.units().is_some() { &[Stream::Data, Stream::Units][..] } else { &[Stream::Data] };
+        for (index, stripe) in layout.disks.iter().enumerate() {
+            let disk = &self.group.stripes()[usize::from(*stripe)];
+            // The first allocation unit of the stripe; the others follow after each turn of the stripes.
+            let first = (index as u64 + count - u64::from(layout.start) % count) % count;
+            for stream in streams {
+                let key = FileKey { ino: file.ino, stripe: *stripe, stream: *stream };
+                let (length, allocated) = disk.measure(file.ino, *stream)?;
+                if allocated == 0 {
+                    continue;
+                }
+                // Of a unit file: the slots of each allocation unit.
+                let slots = if *stream == Stream::Units { u64::from(crate::meta::SLOTS_PER_AU) } else { 1 };
+                let starts = (first..).step_by(count as usize).flat_map(|au| au * slots..(au + 1) * slots);
+                let starts = starts.map(|number| number * au_bytes).take_while(|start| *start < length);
+                let ranges = starts.map(|start| start..(start + au_bytes).min(length));
+                let opened = disk.open(file.ino, *stream, false)?;
+                let Some(opened) = opened else { continue };
+                let runs = self.group.placement().runs(key);
+                let mut own = Vec::new();
+                for range in ranges {
+                    let regions = regions_of(&(range.start..range.start + au_bytes));
+                    let Some(container) = runs.container_of(&regions) else { continue };
+                    if !opened.is_hole(range.start, range.end - range.start)? {
+                        own.push(Chunk { key, regions, container, bytes: range.end - range.start });
+                    }
+                }
+                // Units and raw pages beside them occupy parts of allocation units.
+                if allocated < own.iter().map(|chunk| chunk.bytes).sum() {
+                    for chunk in &mut own {
+                        chunk.bytes = occupied(&*opened, chunk)?;
+                    }
+                }
+                chunks.extend(own);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the bytes that an allocation unit occupies, in steps of [`PROBE`].
+fn occupied(file: &dyn DiskFile, chunk: &Chunk) -> std::io::Result<u64> {
+    let start = u64::from(chunk.regions.start) * REGION;
+    let (mut at, end, mut bytes) = (start, start + chunk.bytes, 0);
+    while at < end {
+        let length = PROBE.min(end - at);
+        bytes += if file.is_hole(at, length)? { 0 } else { length };
+        at += length;
+    }
+    Ok(bytes)
+}
