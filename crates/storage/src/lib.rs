@@ -21,10 +21,11 @@ pub use group::{AuSize, Redundancy, State as GroupState, Superblock, Uuid};
 pub use operation_counters::{OperationCounters, OperationCounts};
 pub use page_set::PageSet;
 pub use volume::{
-    Attr, AuFormat, AuInfo, Backlog, CachedUnit, DirEntry, DiskSpace, DiskState, FactsWriter, Fallocate, GroupDisk,
-    GroupStatus, Ino, Kind, NewNode, PageCheck, ROOT_INO, ReadOnlyVolume, RebalanceState, RebalanceStatus, RegionGuard,
-    RenameMode, SavedFacts, ScrubFinding, ScrubReport, ScrubState, SetAttr, SetTime, SpacePriority, SpaceTotals,
-    StagedUnits, StreamUsage, UnitExtent, UnitReader, UnitStored, Volume, VolumeOptions, disk_states, forms_new_group,
+    Attr, AuFormat, AuInfo, Backlog, CachedUnit, DirEntry, DiskSpace, DiskState, FactsWriter, Fallocate,
+    FileRedundancy, GroupDisk, GroupStatus, Ino, Kind, NewNode, PageCheck, ROOT_INO, ReadOnlyVolume, RebalanceState,
+    RebalanceStatus, RegionGuard, RenameMode, SavedFacts, ScrubFinding, ScrubReport, ScrubState, SetAttr, SetTime,
+    SpacePriority, SpaceTotals, StagedUnits, StreamUsage, UnitExtent, UnitReader, UnitStored, Volume, VolumeOptions,
+    disk_states, forms_new_group,
 };
 
 /// Returns the time in nanoseconds since 1970.

@@ -1,9 +1,11 @@
 //! Seeded histories of groups with copies whose disks change: disks join, leave, break, are dropped by force, are replaced and
 //! come back outdated, while files change and the cell crashes at any operation. Whatever subset of the disks opens the group,
-//! acknowledged content is there, no removed file exists again, and a dropped disk never wins.
+//! acknowledged content is there, no removed file exists again, and a dropped disk never wins. Files of one type have another
+//! number of copies at times.
 
 mod support;
 
+use cellar_format::wire::FileType;
 use cellar_storage::disk::{Disk, Stream};
 use cellar_storage::{AbsentDisk, DiskMode, ErrorKind, Redundancy, Result, Superblock, Volume, VolumeOptions};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +23,7 @@ const SEEDS_LONG: u64 = 2000;
 const ROUNDS: u64 = 10;
 const DISKS: usize = 6;
 const SET_SHIFT: u32 = 48;
+const STRIPE_SHIFT: u32 = 40;
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -32,6 +35,10 @@ struct Counts {
     replaced: u64,
     left: u64,
     interrupted: u64,
+    /// The redundancy of a type was set.
+    set: u64,
+    /// Files with another number of copies than the group.
+    others: u64,
 }
 
 struct History {
@@ -42,6 +49,11 @@ struct History {
     configured: BTreeSet<usize>,
     files: BTreeMap<String, File>,
     counts: Counts,
+}
+
+/// Every third file is WAL.
+fn file_type(path: &str) -> FileType {
+    if path.as_bytes().last().is_some_and(|last| last % 3 == 0) { FileType::Wal } else { FileType::Relation }
 }
 
 /// The copies of a file, with their disks.
@@ -95,6 +107,7 @@ impl History {
             online_returned_disks: false,
             rebalances: false,
             rebalance_power: 11,
+            file_type,
             ..options()
         };
         Volume::open(disks, options)
@@ -122,7 +135,7 @@ impl History {
     }
 
     fn change_disks(&mut self, volume: &Volume, run: &Run) -> Result<()> {
-        let (disk, choice) = (self.some_disk(), self.random.below(8));
+        let (disk, choice) = (self.some_disk(), self.random.below(10));
         let path = PathBuf::from(format!("memory{disk}"));
         let status = volume.group_status();
         let member = status.disks.iter().find(|found| found.path == path);
@@ -150,6 +163,13 @@ impl History {
                 volume.drop_disk(&path, true)
             }
             (7, Some(found)) if found.mode == DiskMode::Online => volume.offline_disk(&path),
+            (8 | 9, _) => {
+                let redundancy =
+                    [None, Some(Redundancy::Normal), Some(Redundancy::High)][self.random.below(3) as usize];
+                let set = volume.set_file_redundancy(FileType::Wal, redundancy);
+                self.counts.set += u64::from(set.is_ok());
+                set
+            }
             _ => Ok(()),
         };
         match changed {
@@ -262,9 +282,17 @@ impl History {
         self.files.values_mut().for_each(File::synced);
         let volume = self.open(&run, &BTreeSet::new(), false).expect("all disks are present");
         check(&volume, &mut self.files);
+        let wal = volume.file_redundancy()[FileType::Wal as usize].redundancy;
+        let is_wal = |name: &&String| file_type(name) == FileType::Wal;
+        let wal_files: BTreeSet<u64> =
+            self.files.keys().filter(is_wal).filter_map(|name| volume.resolve(name)).collect();
         volume.close().unwrap();
         drop(volume);
-        self.check_copies();
+        if wal != self.redundancy {
+            self.counts.others += wal_files.len() as u64;
+        }
+        let redundancy = self.redundancy;
+        self.check_copies(|ino| if wal_files.contains(&ino) { wal } else { redundancy }.copies());
         for lost in self.configured.clone() {
             let copy = self.disks.crash(Crash::Kill, &mut self.random);
             let whole = std::mem::replace(&mut self.disks, copy);
@@ -277,8 +305,8 @@ impl History {
         }
     }
 
-    /// Compares the copies of every file byte for byte.
-    fn check_copies(&self) {
+    /// Compares the copies of every file byte for byte. `wanted` returns how many there are.
+    fn check_copies(&self, wanted: impl Fn(u64) -> usize) {
         let mut copies: BTreeMap<(u64, u64, Stream), Copies> = BTreeMap::new();
         for disk in self.configured.iter().map(|number| self.disks.disks()[*number].clone()) {
             let number = Superblock::read(disk.as_ref()).unwrap().unwrap().index;
@@ -292,7 +320,12 @@ impl History {
         }
         for (key, copies) in copies {
             let on: Vec<(u16, usize)> = copies.iter().map(|(disk, bytes)| (*disk, bytes.len())).collect();
-            assert_eq!(copies.len(), self.redundancy.copies(), "copies of {key:?}: {on:?}");
+            let ino = key.1 & ((1 << STRIPE_SHIFT) - 1);
+            // A rebalance that ended before the file got units has not moved where they are now.
+            if key.2 == Stream::Data {
+                assert_eq!(copies.len(), wanted(ino), "copies of {key:?}: {on:?}");
+            }
+            assert!(copies.len() >= 2, "copies of {key:?}: {on:?}");
             assert!(copies.windows(2).all(|pair| pair[0].1 == pair[1].1), "the copies of {key:?} differ: {on:?}");
         }
     }
@@ -317,6 +350,8 @@ fn acknowledged_content_survives_crashes_while_disks_of_a_group_with_copies_chan
             (&mut sum.replaced, counts.replaced),
             (&mut sum.left, counts.left),
             (&mut sum.interrupted, counts.interrupted),
+            (&mut sum.set, counts.set),
+            (&mut sum.others, counts.others),
         ] {
             *sum += count;
         }

@@ -12,9 +12,10 @@
 use super::failure_groups;
 use super::members::Joining;
 use super::superblock::DISKS_MAX;
-use super::{Group, State, Superblock};
+use super::{FileCopies, Group, State, Superblock};
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -59,7 +60,28 @@ impl Group {
     /// Sets which disks are being dropped. New files are not striped over them.
     pub fn set_dropping(&self, disks: u64) {
         self.dropping.store(disks, Ordering::Release);
-        *self.spread.write() = self.find_spread(self.avoided()).into();
+        self.update_spread();
+    }
+
+    /// Sets how many copies new files have.
+    pub fn set_copies(&self, copies: FileCopies) {
+        *self.copies.write() = copies;
+        self.update_spread();
+    }
+
+    pub fn copies(&self) -> FileCopies {
+        *self.copies.read()
+    }
+
+    fn update_spread(&self) {
+        let of_group = self.redundancy.copies();
+        // Copy sets of a size that no file shall have any more may have files.
+        let sizes: BTreeSet<usize> =
+            (0..self.stripes().len() as u16).map(|stripe| self.disks_of(stripe).len()).chain([of_group]).collect();
+        let spread = sizes.into_iter().map(|copies| (copies, self.find_spread(self.avoided(), copies).into()));
+        let mut spread: BTreeMap<usize, Arc<[u16]>> = spread.collect();
+        spread.retain(|copies, stripes| *copies == of_group || !stripes.is_empty());
+        *self.spread.write() = spread;
     }
 
     /// Returns the disks that new data avoid: bit n of disk n.
@@ -67,19 +89,35 @@ impl Group {
         self.dropped.load(Ordering::Acquire) | self.dropping()
     }
 
-    /// Returns the stripes over which new files are striped.
-    pub fn spread(&self) -> Arc<[u16]> {
-        self.spread.read().clone()
+    /// Returns the stripes over which new files with `copies` copies are striped; if there are none, those of other files.
+    pub fn spread(&self, copies: usize) -> Arc<[u16]> {
+        let spread = self.spread.read();
+        spread.get(&copies).or_else(|| spread.get(&self.redundancy.copies())).expect("set with the group").clone()
     }
 
-    fn find_spread(&self, avoided: u64) -> Vec<u16> {
+    /// Returns the copy set of another size that replaces a container for files with `copies` copies: if possible, with the same
+    /// first disk, so that files stay spread. None if the container has that size, or there is no such copy set.
+    pub fn converted(&self, container: u16, copies: usize) -> Option<u16> {
+        let disks = self.disks_of(container);
+        let spread = self.spread(copies);
+        if disks.len() == copies || self.disks_of(spread[0]).len() != copies {
+            return None;
+        }
+        let same = spread.iter().find(|other| self.disks_of(**other)[0] == disks[0]);
+        Some(same.copied().unwrap_or(spread[usize::from(container) % spread.len()]))
+    }
+
+    fn find_spread(&self, avoided: u64, copies: usize) -> Vec<u16> {
         let all = 0..self.stripes().len() as u16;
         let without = |avoided: u64| -> Vec<u16> {
-            let stays = |stripe: &u16| self.disks_of(*stripe).into_iter().all(|disk| avoided >> disk & 1 == 0);
+            let stays = |stripe: &u16| {
+                let disks = self.disks_of(*stripe);
+                disks.len() == copies && disks.into_iter().all(|disk| avoided >> disk & 1 == 0)
+            };
             all.clone().filter(stays).collect()
         };
         if let Some(mirror) = &self.mirror
-            && let Ok(wanted) = self.records.lock().current.wanted_sets(avoided)
+            && let Ok(wanted) = self.records.lock().current.wanted_sets(avoided, copies)
         {
             let find = |set: &Vec<u16>| all.clone().find(|stripe| mirror.set(*stripe) == set);
             if let Some(found) = wanted.iter().map(find).collect::<Option<Vec<u16>>>() {
@@ -247,19 +285,19 @@ impl Group {
     }
 
     /// With copies: checks that the disks except those in `avoided`, and one in failure group `joins`, are in enough failure
-    /// groups.
-    pub fn check_failure_groups(&self, avoided: u64, joins: Option<&str>) -> Result<()> {
+    /// groups for the given numbers of copies.
+    pub fn check_failure_groups(&self, avoided: u64, joins: Option<&str>, copies: &[usize]) -> Result<()> {
         let current = &self.records.lock().current;
         let stay = current.failure_groups.iter().enumerate().filter(|(disk, _)| avoided >> disk & 1 == 0);
         let names: Vec<String> = stay.map(|(_, name)| name.clone()).chain(joins.map(str::to_owned)).collect();
-        failure_groups::copy_sets(&names, self.redundancy.copies()).map(drop)
+        copies.iter().try_for_each(|copies| failure_groups::copy_sets(&names, *copies).map(drop))
     }
 
-    /// With copies: makes copy sets durable for all disks except those in `avoided`.
-    pub fn add_sets(&self, avoided: u64) -> Result<()> {
+    /// With copies: makes copy sets durable for all disks except those in `avoided`, of each of the given numbers of copies.
+    pub fn add_sets(&self, avoided: u64, copies: &[usize]) -> Result<()> {
         let mut records = self.records.lock();
         records.check_certain()?;
-        match records.current.with_sets(avoided)? {
+        match records.current.with_sets(avoided, copies)? {
             Some(next) => self.write_next(&mut records, &next),
             None => Ok(()),
         }

@@ -7,6 +7,7 @@
 
 mod changes;
 mod failure_groups;
+mod file_copies;
 mod growing;
 mod members;
 pub mod mirror;
@@ -15,6 +16,7 @@ mod stripe_layout;
 mod superblock;
 
 pub use changes::Leaving;
+pub use file_copies::{FileCopies, value_name as copies_value};
 pub use growing::Growing;
 pub use stripe_layout::{AuSize, Piece, StripeLayout};
 pub use superblock::{Redundancy, State, Superblock, Uuid};
@@ -26,6 +28,7 @@ use members::{Joining, Members, check_blank, check_options, lock_and_read};
 use mirror::{AbsentDisk, Mirror, Parts, Patience};
 use parking_lot::{Mutex, RwLock};
 use rebalance::Placement;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -59,8 +62,10 @@ pub struct Group {
     /// Disks that were dropped, and disks that are being dropped: bit n of disk n.
     dropped: AtomicU64,
     dropping: AtomicU64,
-    /// The stripes over which new files are striped.
-    spread: RwLock<Arc<[u16]>>,
+    /// How many copies new files have.
+    copies: RwLock<FileCopies>,
+    /// The stripes over which new files are striped, by the number of their copies.
+    spread: RwLock<BTreeMap<usize, Arc<[u16]>>>,
     joining: Mutex<Vec<Joining>>,
     mirror: Option<Arc<Mirror>>,
     au_size: AuSize,
@@ -177,7 +182,8 @@ impl Group {
             records: Mutex::new(Records::new(members.example, &members.superblocks)),
             dropped: AtomicU64::new(dropped),
             dropping: AtomicU64::new(0),
-            spread: RwLock::new(Arc::new([])),
+            copies: RwLock::new(FileCopies::restore(redundancy, &BTreeMap::new())),
+            spread: RwLock::default(),
             mirror,
             au_size,
         };
@@ -252,9 +258,9 @@ impl Group {
         }
     }
 
-    /// Returns the layout of a new file. The inode number selects the disk of its first allocation unit.
-    pub fn new_layout(&self, ino: u64) -> StripeLayout {
-        let disks = self.spread().to_vec();
+    /// Returns the layout of a new file with `copies` copies. The inode number selects the disk of its first allocation unit.
+    pub fn new_layout(&self, ino: u64, copies: usize) -> StripeLayout {
+        let disks = self.spread(copies).to_vec();
         let start = (ino % disks.len() as u64) as u16;
         StripeLayout { au_size: self.au_size, start, disks }
     }

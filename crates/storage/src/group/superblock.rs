@@ -8,6 +8,7 @@ use crate::group::failure_groups::{self, FAILURE_GROUP_BYTES};
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::fmt;
 use std::io::Read;
+use std::ops::RangeInclusive;
 
 pub const DISKS_MAX: usize = 64;
 const NAME: &str = "superblock";
@@ -20,6 +21,8 @@ const VERSION_MIRRORED: u32 = 2;
 const VERSION_CHANGED: u32 = 3;
 /// The version of a group with copies whose disks have changed since it was formed.
 const VERSION_SETS: u32 = 4;
+/// The version of a group with copy sets of different size.
+const VERSION_SIZES: u32 = 5;
 const BYTES: usize = 4096;
 const CHECKSUM_AT: usize = BYTES - 4;
 const DISK_IDS_AT: usize = 40;
@@ -182,21 +185,24 @@ impl Superblock {
         }
     }
 
-    /// Returns the copy sets over which new files are striped if the disks in `avoided` are not used: bit n of disk n.
-    pub fn wanted_sets(&self, avoided: u64) -> Result<Vec<Vec<u16>>> {
+    /// Returns the copy sets over which new files with `copies` copies are striped if the disks in `avoided` are not used: bit n
+    /// of disk n.
+    pub fn wanted_sets(&self, avoided: u64, copies: usize) -> Result<Vec<Vec<u16>>> {
         let used: Vec<u16> = (0..self.disk_ids.len() as u16).filter(|disk| avoided >> disk & 1 == 0).collect();
         let names: Vec<String> = used.iter().map(|disk| self.failure_groups[usize::from(*disk)].clone()).collect();
-        let sets = failure_groups::copy_sets(&names, self.redundancy.copies())?.into_iter();
+        let sets = failure_groups::copy_sets(&names, copies)?.into_iter();
         Ok(sets.map(|set| set.into_iter().map(|at| used[usize::from(at)]).collect()).collect())
     }
 
-    /// Returns the superblock of the next generation with copy sets for all disks except those in `avoided`; None if the group
-    /// has them already.
-    pub(super) fn with_sets(&self, avoided: u64) -> Result<Option<Self>> {
+    /// Returns the superblock of the next generation with copy sets for all disks except those in `avoided`, of each of the given
+    /// numbers of copies; None if the group has them already.
+    pub(super) fn with_sets(&self, avoided: u64, copies: &[usize]) -> Result<Option<Self>> {
         let (mut sets, before) = (self.copy_sets()?, self.copy_sets()?.len());
-        for wanted in self.wanted_sets(avoided)? {
-            if !sets.contains(&wanted) {
-                sets.push(wanted);
+        for count in copies {
+            for wanted in self.wanted_sets(avoided, *count)? {
+                if !sets.contains(&wanted) {
+                    sets.push(wanted);
+                }
             }
         }
         if sets.len() > SETS_MAX {
@@ -229,7 +235,9 @@ impl Superblock {
         let mut bytes = Vec::with_capacity(BYTES);
         bytes.put_bytes(MAGIC);
         let has_changed = self.generation > 0;
+        let has_sizes = self.sets.iter().any(|set| set.len() != self.redundancy.copies());
         bytes.put_u32(match self.redundancy {
+            Redundancy::Normal | Redundancy::High if has_sizes => VERSION_SIZES,
             Redundancy::External if has_changed => VERSION_CHANGED,
             Redundancy::External => VERSION_EXTERNAL,
             Redundancy::Normal | Redundancy::High if has_changed => VERSION_SETS,
@@ -281,8 +289,8 @@ impl Superblock {
             return Err(Corrupt::new("superblock checksum", CHECKSUM_AT, found));
         }
         let version = reader.u32("superblock version")?;
-        if !(VERSION_EXTERNAL..=VERSION_SETS).contains(&version) {
-            let found = format!("version {version}; this release reads versions up to {VERSION_SETS}");
+        if !(VERSION_EXTERNAL..=VERSION_SIZES).contains(&version) {
+            let found = format!("version {version}; this release reads versions up to {VERSION_SIZES}");
             return Err(Corrupt::new("superblock version", 8, found));
         }
         let state = match reader.u8("disk state")? {
@@ -293,8 +301,8 @@ impl Superblock {
         };
         let redundancy = match (version, reader.u8("redundancy")?) {
             (VERSION_EXTERNAL | VERSION_CHANGED, 1) => Redundancy::External,
-            (VERSION_MIRRORED | VERSION_CHANGED | VERSION_SETS, 2) => Redundancy::Normal,
-            (VERSION_MIRRORED | VERSION_CHANGED | VERSION_SETS, 3) => Redundancy::High,
+            (VERSION_MIRRORED | VERSION_CHANGED | VERSION_SETS | VERSION_SIZES, 2) => Redundancy::Normal,
+            (VERSION_MIRRORED | VERSION_CHANGED | VERSION_SETS | VERSION_SIZES, 3) => Redundancy::High,
             (_, other) => return Err(Corrupt::new("redundancy", 13, format!("{other} in version {version}"))),
         };
         let shift = reader.u8("allocation unit size")?;
@@ -322,18 +330,22 @@ impl Superblock {
             }
         }
         let (generation, dropped) = match version {
-            VERSION_CHANGED | VERSION_SETS => {
+            VERSION_CHANGED | VERSION_SETS | VERSION_SIZES => {
                 let mut reader = Reader::new(&bytes[CHANGES_AT..]);
                 (reader.u64("generation")?, reader.u64("dropped disks")?)
             }
             _ => (0, 0),
         };
-        let sets = if version == VERSION_SETS { decode_sets(bytes, redundancy, count)? } else { Vec::new() };
+        let sets = match version {
+            VERSION_SETS => decode_sets(bytes, redundancy.copies()..=redundancy.copies(), count)?,
+            VERSION_SIZES => decode_sets(bytes, Redundancy::Normal.copies()..=Redundancy::High.copies(), count)?,
+            _ => Vec::new(),
+        };
         Ok(Self { group_id, disk_ids, index, state, redundancy, failure_groups, au_size, generation, dropped, sets })
     }
 }
 
-fn decode_sets(bytes: &[u8], redundancy: Redundancy, disks: u16) -> Result<Vec<Vec<u16>>, Corrupt> {
+fn decode_sets(bytes: &[u8], sizes: RangeInclusive<usize>, disks: u16) -> Result<Vec<Vec<u16>>, Corrupt> {
     let mut reader = Reader::new(&bytes[SETS_AT..CHECKSUM_AT]);
     let count = usize::from(reader.u16("number of copy sets")?);
     if count > SETS_MAX {
@@ -344,7 +356,7 @@ fn decode_sets(bytes: &[u8], redundancy: Redundancy, disks: u16) -> Result<Vec<V
         let entries = reader.take(SET_BYTES, "copy set")?.iter().filter(|entry| **entry > 0);
         let set: Vec<u16> = entries.map(|entry| u16::from(*entry) - 1).collect();
         let is_repeated = |at: usize| set[..at].contains(&set[at]);
-        let is_valid = set.len() == redundancy.copies() && !(0..set.len()).any(is_repeated);
+        let is_valid = sizes.contains(&set.len()) && !(0..set.len()).any(is_repeated);
         if !is_valid || set.iter().any(|disk| *disk >= disks) {
             let at = SETS_AT + 2 + number * SET_BYTES;
             return Err(Corrupt::new("copy set", at, format!("disks {set:?} of {disks}")));
@@ -373,22 +385,31 @@ mod tests {
         let copies = Superblock::for_new_group(64, AuSize::DEFAULT, Redundancy::High, &names).unwrap().remove(7);
         let sets = (0..SETS_MAX as u16).map(|set| vec![set % 64, (set + 1) % 64, (set + 63) % 64]).collect();
         let copies = Superblock { generation: 3, sets, ..copies };
+        assert_eq!(copies.encode()[8], VERSION_SETS as u8);
         assert_eq!(Superblock::decode(&copies.encode()).unwrap(), copies);
+        let sizes = Superblock { sets: vec![vec![0, 1, 2], vec![1, 2], vec![63, 0]], ..copies };
+        assert_eq!(sizes.encode()[8], VERSION_SIZES as u8);
+        assert_eq!(Superblock::decode(&sizes.encode()).unwrap(), sizes);
+        let one = Superblock { sets: vec![vec![0, 1, 2], vec![1]], ..sizes };
+        assert!(Superblock::decode(&one.encode()).is_err(), "a copy set of one disk");
     }
 
     #[test]
     fn a_disk_that_joins_or_leaves_needs_few_new_copy_sets() {
         let names = ["a", "b"].map(String::from);
         let two = Superblock::for_new_group(2, AuSize::DEFAULT, Redundancy::Normal, &names).unwrap().remove(0);
-        assert_eq!(two.with_sets(0).unwrap(), None);
+        assert_eq!(two.with_sets(0, &[2]).unwrap(), None);
         let three = two.for_new_disk(Some("c".into())).unwrap();
-        let three = three.with_sets(0).unwrap().unwrap();
+        let three = three.with_sets(0, &[2]).unwrap().unwrap();
         assert_eq!(three.sets, [[0, 1], [1, 0], [1, 2], [2, 0]]);
-        assert_eq!(three.wanted_sets(0).unwrap(), [[0, 1], [1, 2], [2, 0]]);
-        let without = three.with_sets(1).unwrap().unwrap();
+        assert_eq!(three.wanted_sets(0, 2).unwrap(), [[0, 1], [1, 2], [2, 0]]);
+        let sizes = three.with_sets(0, &[2, 3]).unwrap().unwrap();
+        assert_eq!(sizes.sets[4..], [[0, 1, 2], [1, 2, 0], [2, 0, 1]]);
+        assert_eq!(sizes.with_sets(0, &[2, 3]).unwrap(), None);
+        let without = three.with_sets(1, &[2]).unwrap().unwrap();
         assert_eq!(without.sets[4..], [[2, 1]]);
-        assert_eq!(without.wanted_sets(1).unwrap(), [[1, 2], [2, 1]]);
-        assert!(three.with_sets(3).unwrap_err().to_string().contains("2 copies need 2 failure groups"));
+        assert_eq!(without.wanted_sets(1, 2).unwrap(), [[1, 2], [2, 1]]);
+        assert!(three.with_sets(3, &[2]).unwrap_err().to_string().contains("2 copies need 2 failure groups"));
     }
 
     #[test]

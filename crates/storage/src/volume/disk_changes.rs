@@ -53,7 +53,7 @@ impl Volume {
         let is_ready = |disk: usize| avoided >> disk & 1 == 1 || mirror.member(disk).is_online();
         if (0..self.disks().len()).all(is_ready) {
             self.free_space.prepare_commit();
-            self.group.add_sets(avoided)?;
+            self.group.add_sets(avoided, &self.group.copies().in_use())?;
             self.group.use_new_sets();
         }
         Ok(())
@@ -216,7 +216,7 @@ impl Volume {
         }
         if let Some(mirror) = self.group.mirror() {
             let joins = new.map(|_| mirror.failure_group(number));
-            self.group.check_failure_groups(avoided, joins).context(|| {
+            self.group.check_failure_groups(avoided, joins, &self.group.copies().in_use()).context(|| {
                 format!(
                     "cell disk {path} cannot be dropped; add a disk in another failure group first, or replace the disk"
                 )
@@ -300,15 +300,17 @@ impl Volume {
 
     /// Moves the rest of a disk: parts of files that occupy no space, and redo logs.
     fn empty_disk(&self, number: usize) -> Result<()> {
-        let (placement, others) = (self.group.placement(), self.group.spread());
-        let target = |ino: u64| others[(ino % others.len() as u64) as usize];
+        let placement = self.group.placement();
         let mut moves: Vec<Move> = Vec::new();
         for container in self.containers_with(number) {
+            let others = self.group.spread(self.disks_of(container).len());
+            let target = |ino: u64| others[(ino % others.len() as u64) as usize];
             let path = placement.container(container).path().display();
             let keys = placement.files_on(container).context(|| format!("could not list cell disk {path}"))?;
             moves.extend(keys.into_iter().flat_map(|key| {
                 let runs = placement.runs(key).on(container).into_iter();
-                runs.map(move |regions| Move { key, regions, target: target(key.ino) })
+                let target = target(key.ino);
+                runs.map(move |regions| Move { key, regions, target })
             }));
         }
         self.run(&moves)
@@ -359,10 +361,12 @@ impl Volume {
             if !self.are_empty(&containers)? {
                 return Ok(false);
             }
-            let others = self.group.spread();
-            let stripes = containers.iter().flat_map(|container| placement.stripes_at(*container));
-            let homes: Vec<(u16, u16)> =
-                stripes.map(|stripe| (stripe, others[usize::from(stripe) % others.len()])).collect();
+            let homes_of = |container: &u16| {
+                let others = self.group.spread(self.disks_of(*container).len());
+                let stripes = placement.stripes_at(*container).into_iter();
+                stripes.map(move |stripe| (stripe, others[usize::from(stripe) % others.len()]))
+            };
+            let homes: Vec<(u16, u16)> = containers.iter().flat_map(homes_of).collect();
             // Durable first: a file that is created at the new home must be found there.
             self.commit_group_values(homes.iter().map(|(stripe, home)| (home_of(*stripe), Some(u64::from(*home)))))?;
             homes.into_iter().for_each(|(stripe, home)| placement.set_home(stripe, home));

@@ -100,7 +100,14 @@ impl Volume {
         }
         let time = now();
         let ino = namespace.take_ino();
-        let layout = (new.kind == Kind::File).then(|| self.group.new_layout(ino));
+        let layout = (new.kind == Kind::File).then(|| {
+            let in_folder = |folder: Vec<u8>| match folder.is_empty() {
+                true => name.to_vec(),
+                false => [&folder[..], name].join(&b'/'),
+            };
+            let path = || namespace.path_of(parent).map(in_folder);
+            self.group.new_layout(ino, self.copies_for(path))
+        });
         let file =
             layout.as_ref().map(|layout| Arc::new(FileData::new(ino, layout.clone(), self.group.stripes(), time)));
         let inode = Inode {

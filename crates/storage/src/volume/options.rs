@@ -4,6 +4,7 @@ use super::PageCheck;
 use crate::file::UnitCodec;
 use crate::group::mirror::Patience;
 use crate::group::{AuSize, GroupOptions, Redundancy};
+use cellar_format::wire::FileType;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,11 @@ pub struct VolumeOptions {
     /// The failure group of each disk, in the order of the disks; a disk without one forms its own. Used with redundancy
     /// normal or high.
     pub failure_groups: Vec<Option<String>>,
+    /// Returns the type of a file with a path below the root.
+    pub file_type: fn(&str) -> FileType,
+    /// The redundancy of files of some types when the group is formed, if it differs from the group's. Later,
+    /// [`super::Volume::set_file_redundancy`] changes it.
+    pub file_redundancy: Vec<(FileType, Redundancy)>,
     /// The failure group whose disks are read if possible.
     pub preferred_read: Option<String>,
     /// How long a group with copies waits for its disks; None for as long as they take.
@@ -65,6 +71,8 @@ impl Default for VolumeOptions {
             au_size: AuSize::DEFAULT,
             redundancy: Redundancy::External,
             failure_groups: Vec::new(),
+            file_type: |_| FileType::Other,
+            file_redundancy: Vec::new(),
             preferred_read: None,
             patience: None,
             force_degraded: false,

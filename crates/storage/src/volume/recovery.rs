@@ -44,6 +44,7 @@ impl Volume {
         remove_orphans(&volume.group, &volume.namespace.read())?;
         volume.recover_units()?;
         volume.free_space.replenish();
+        volume.configure_file_redundancy(is_new)?;
         Ok(volume)
     }
 

@@ -15,6 +15,7 @@ const SAVED_FACTS: &str = "storage-index";
 /// How long a disk that returns waits for the lock that threads of its former engine hold.
 const LOCK_LIMIT: Duration = Duration::from_secs(2);
 const LOCK_POLL: Duration = Duration::from_millis(20);
+const NO_OFFLINE_DISK: &str = "so none of its disks can be offline";
 
 /// The state of a disk group.
 #[derive(Debug, Clone)]
@@ -118,14 +119,14 @@ impl Volume {
         let number = self.disk_number(path)?;
         match self.group.mirror() {
             Some(mirror) => mirror.offline(number),
-            None => Err(no_copies()),
+            None => Err(no_copies(NO_OFFLINE_DISK)),
         }
     }
 
     /// Brings an offline disk online: copies to the disk what changed while it was offline. Returns when the disk is
     /// online. Reads and writes go on meanwhile.
     pub fn online_disk(&self, engine: Arc<dyn Disk>) -> Result<Copied> {
-        let Some(mirror) = self.group.mirror() else { return Err(no_copies()) };
+        let Some(mirror) = self.group.mirror() else { return Err(no_copies(NO_OFFLINE_DISK)) };
         let path = engine.path().to_owned();
         self.group.check_returning(engine.as_ref())?;
         let number = mirror.identify(engine.as_ref())?;
@@ -196,7 +197,7 @@ impl Volume {
     }
 }
 
-fn no_copies() -> Error {
-    let message = "the disk group has redundancy \"external\", so none of its disks can be offline";
+pub(super) fn no_copies(consequence: &str) -> Error {
+    let message = format!("the disk group has redundancy \"external\", {consequence}");
     Error::new(ErrorKind::Invalid, message)
 }

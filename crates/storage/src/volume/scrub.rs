@@ -212,10 +212,10 @@ impl Run<'_> {
 
     /// Lists the files, and estimates the bytes to read.
     fn list(&self) -> Vec<Item> {
-        let copies = self.volume.group.redundancy().copies() as u64;
         let (mut items, mut inodes, mut bytes) = (Vec::new(), BTreeSet::new(), 0);
         for (stripe, disk) in self.volume.group.stripes().iter().enumerate() {
             let stripe = stripe as u16;
+            let copies = self.volume.disks_of(stripe).len() as u64;
             match disk.backing_files() {
                 Ok(files) => {
                     for (ino, stream) in files {

@@ -70,17 +70,21 @@ impl Inventory {
 }
 
 /// Returns the allocation units to move, each with its new container, in ascending order. A move brings disks closer to their
-/// targets, and takes from a disk that is beyond its target.
+/// targets, and takes from a disk that is beyond its target. The new container has as many disks as the former one.
 pub fn plan(inventory: &Inventory, chunks: &[Chunk]) -> Vec<(usize, u16)> {
     let live: Vec<usize> = (0..inventory.containers.len()).filter(|number| inventory.is_live(*number)).collect();
-    let Some(first) = live.first() else { return Vec::new() };
-    let copies = inventory.containers[*first].len();
-    let total: f64 = chunks.iter().map(|chunk| chunk.bytes as f64).sum();
+    // By number of copies: bytes of all allocation units.
+    let mut totals: BTreeMap<usize, f64> = BTreeMap::new();
     // By disk: bytes beyond the target.
-    let mut surplus: Vec<f64> = inventory.targets(total, copies).into_iter().map(|target| -target).collect();
+    let mut surplus = vec![0.0; inventory.weights.len()];
     for chunk in chunks {
         let disks = &inventory.containers[usize::from(chunk.container)];
         disks.iter().for_each(|disk| surplus[*disk] += chunk.bytes as f64);
+        *totals.entry(disks.len()).or_default() += chunk.bytes as f64;
+    }
+    for (copies, total) in totals {
+        let targets = inventory.targets(total, copies);
+        surplus.iter_mut().zip(targets).for_each(|(surplus, target)| *surplus -= target);
     }
     let mut on: Vec<Vec<usize>> = vec![Vec::new(); inventory.containers.len()];
     for (number, chunk) in chunks.iter().enumerate() {
@@ -103,7 +107,8 @@ pub fn plan(inventory: &Inventory, chunks: &[Chunk]) -> Vec<(usize, u16)> {
                     return true;
                 }
                 let gain = |target: &usize| gain(&surplus, (disks, &inventory.containers[*target]), bytes);
-                let others = live.iter().filter(|target| **target != source);
+                let is_as_large = |target: &usize| inventory.containers[*target].len() == disks.len();
+                let others = live.iter().filter(|target| **target != source && is_as_large(target));
                 let Some(target) = others.min_by(|one, other| gain(one).total_cmp(&gain(other))) else { return true };
                 let new = &inventory.containers[*target];
                 let relieves =
@@ -213,6 +218,26 @@ mod tests {
         };
         assert_eq!(inventory.targets(100.0, 2), [50.0, 50.0, 100.0]);
         assert_eq!(after(&inventory, &[80, 20]), (vec![50, 50, 100], 30));
+    }
+
+    #[test]
+    fn allocation_units_with_two_and_with_three_copies_share_the_disks() {
+        let containers = vec![vec![0, 1], vec![1, 2], vec![2, 0], vec![3, 0], vec![0, 1, 2], vec![1, 2, 3]];
+        let inventory = Inventory { weights: vec![1; 4], failure_groups: vec![0, 1, 2, 3], containers };
+        let on = [100, 100, 100, 0, 90, 0];
+        let chunks = chunks(&on);
+        let moves = plan(&inventory, &chunks);
+        assert!(!moves.is_empty());
+        for (number, target) in &moves {
+            let sizes = [chunks[*number].container, *target].map(|set| inventory.containers[usize::from(set)].len());
+            assert_eq!(sizes[0], sizes[1]);
+        }
+        let (disks, _) = after(&inventory, &on);
+        let most = disks.iter().max().unwrap() - disks.iter().min().unwrap();
+        assert!(most <= 4, "{disks:?}");
+        let emptied = Inventory { weights: vec![0, 1, 1, 1], ..inventory };
+        let (disks, _) = after(&emptied, &[40, 0, 0, 0, 30, 0]);
+        assert_eq!((disks[0], disks.iter().sum::<usize>()), (0, 40 * 2 + 30 * 3));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::stopped;
 use crate::disk::{DiskFile, Stream};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::file::FileData;
-use crate::group::rebalance::{Chunk, FileKey, Inventory, REGION, regions_of};
+use crate::group::rebalance::{Chunk, FileKey, Inventory, Move, REGION, regions_of};
 use crate::volume::Volume;
 use std::sync::Arc;
 
@@ -47,6 +47,32 @@ impl Volume {
         }
         chunks.sort_by_key(|chunk| (chunk.key.ino, chunk.regions.start));
         Ok(chunks)
+    }
+
+    /// Returns the moves of what allocation units do not cover, of files that shall have another number of copies: parts without
+    /// space, where files grow, and redo logs.
+    pub(super) fn unconverted(&self) -> Vec<Move> {
+        let placement = self.group.placement();
+        let size = |container: u16| self.disks_of(container).len();
+        if (1..placement.containers().len() as u16).all(|container| size(container) == size(0)) {
+            return Vec::new();
+        }
+        let files: Vec<Arc<FileData>> =
+            self.namespace.read().nodes().filter_map(|(_, node)| node.file.clone()).collect();
+        let mut moves = Vec::new();
+        for file in files {
+            let copies = self.copies_of(file.ino);
+            let streams = if file.units().is_some() { &Stream::ALL[..] } else { &[Stream::Data] };
+            for (stripe, stream) in file.layout.disks.iter().flat_map(|stripe| streams.iter().map(|s| (*stripe, *s))) {
+                let key = FileKey { ino: file.ino, stripe, stream };
+                let runs = placement.runs(key);
+                for container in runs.containers() {
+                    let Some(target) = self.group.converted(container, copies) else { continue };
+                    moves.extend(runs.on(container).into_iter().map(|regions| Move { key, regions, target }));
+                }
+            }
+        }
+        moves
     }
 
     fn chunks_of(&self, file: &FileData, chunks: &mut Vec<Chunk>) -> std::io::Result<()> {

@@ -11,9 +11,9 @@ mod copying;
 use super::Volume;
 use crate::disk::Stream;
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::group::Group;
 use crate::group::mirror::DiskMode;
 use crate::group::rebalance::{Chunk, FileKey, Move, PlacementRecord, plan};
+use crate::group::{FileCopies, Group};
 use crate::meta::{Contents, PlacementKey};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,6 +132,7 @@ impl Rebalance {
         group.placement().restore(&homes, records);
         let has_left = |container: &u16| group.disks_of(*container).iter().any(|disk| group.is_dropped(*disk));
         (0..containers as u16).filter(has_left).for_each(|container| group.placement().retire(container));
+        group.set_copies(FileCopies::restore(group.redundancy(), &contents.group));
         let value = |name: &str| contents.group.get(name).copied().unwrap_or(0);
         let dropped =
             (0..group.disks().len()).filter(|disk| group.is_dropped(*disk)).fold(0, |all, disk| all | 1 << disk);
@@ -312,20 +313,15 @@ impl Volume {
         for pass in 0..PASSES {
             self.check_all_online()?;
             let chunks = self.chunks()?;
-            let moves = plan(&self.inventory()?, &chunks);
-            let moves: Vec<Move> = moves
-                .into_iter()
-                .map(|(number, target)| {
-                    let Chunk { key, regions, .. } = chunks[number].clone();
-                    Move { key, regions, target }
-                })
-                .collect();
+            let moves = self.planned_moves(&chunks)?;
             self.rebalance.update(|status| status.estimated += moves.len() as u64);
             // While files grow, there is always something to move.
             let is_balanced = moves.is_empty() || pass > 0 && moves.len() * 100 <= chunks.len();
             self.run(&moves)?;
+            let unconverted = self.unconverted();
+            self.run(&unconverted)?;
             let is_empty = self.empty_dropping_disks()?;
-            if is_balanced && is_empty {
+            if is_balanced && unconverted.is_empty() && is_empty {
                 self.commit_placements(&BTreeSet::new())?;
                 self.rebalance.control.lock().is_wanted = false;
                 return self.commit_group_values([(WANTED.to_owned(), None)]);
@@ -343,6 +339,23 @@ impl Volume {
             left.join(", ") + " still has files"
         };
         Err(Error::new(ErrorKind::Io, format!("the group is not balanced after {PASSES} passes: {what}")))
+    }
+
+    /// Returns the moves to the copy sets of the wanted size, and those among copy sets of the same size.
+    fn planned_moves(&self, chunks: &[Chunk]) -> Result<Vec<Move>> {
+        let mut placed = chunks.to_vec();
+        let mut copies = (0, 0);
+        for chunk in &mut placed {
+            if copies.0 != chunk.key.ino {
+                copies = (chunk.key.ino, self.copies_of(chunk.key.ino));
+            }
+            chunk.container = self.group.converted(chunk.container, copies.1).unwrap_or(chunk.container);
+        }
+        for (number, target) in plan(&self.inventory()?, &placed) {
+            placed[number].container = target;
+        }
+        let moved = chunks.iter().zip(placed).filter(|(before, after)| before.container != after.container);
+        Ok(moved.map(|(_, Chunk { key, regions, container, .. })| Move { key, regions, target: container }).collect())
     }
 
     /// Returns the containers whose disks are in the group.
