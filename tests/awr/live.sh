@@ -23,9 +23,9 @@ screen() {
 }
 # json FILE PYTHON-EXPRESSION: evaluates an expression about the document d.
 json() { python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"; }
-# get PATH [BODY]: prints the response of the endpoint, or the status of an error. With BODY, a POST request.
-get() {
-    python3 - "http://127.0.0.1:$metrics_port$1" "${@:2}" <<'PYTHON'
+# fetch URL [BODY]: prints the response, or the status of an error. With BODY, a POST request.
+fetch() {
+    python3 - "$@" <<'PYTHON'
 import sys, urllib.error, urllib.request
 data = sys.argv[2].encode() if len(sys.argv) > 2 else None
 try:
@@ -34,6 +34,8 @@ except urllib.error.HTTPError as error:
     print(error.code)
 PYTHON
 }
+# get PATH [BODY]: as fetch, from the endpoint of the cell.
+get() { fetch "http://127.0.0.1:$metrics_port$1" "${@:2}"; }
 
 cell_configure cell1 256MiB
 sed -i "s/^\[disk_group\]/[metrics]\nlisten = \"$metrics_port\"\n\n&/" "$WORK/cell1.toml"
@@ -180,7 +182,7 @@ SCRIPT
 
 # ---- without a terminal ----
 
-top --dsn "$dsn" --json --interval 5s >"$WORK/top.json"
+top --dsn "$dsn" --json --interval 3s >"$WORK/top.json"
 check_equal "JSON: the blocked session names its blocker" \
     "$(json "$WORK/top.json" "[s['wait_class'] for s in d['sessions'] if s['application'] == 'waiter' and s['blockers'] == [h['pid'] for h in d['sessions'] if h['application'] == 'holder']]")" \
     "['Application']"
@@ -199,6 +201,44 @@ check_equal "the wait classes are those of awr.wait_class" \
 check_equal "wrong arguments exit with status 2" "$(top --interval 1h >/dev/null 2>&1; echo $?) $(top --cell /nowhere >/dev/null 2>&1; echo $?)" "2 2"
 check_equal "a server that does not answer is an error" "$(top --dsn "host=$WORK/run port=1 user=postgres" --once >/dev/null 2>&1; echo $?)" 1
 
+# The page: its address contains a secret, it is served on the loopback address only, and texts need pg_monitor.
+# served USER: starts cellar top --serve, and sets $page to the printed address and $serve_pid.
+served() {
+    "$CELLAR_BIN" top --serve 127.0.0.1:0 --interval 200ms --dsn "${dsn/user=postgres/user=$1}" >"$WORK/served" &
+    serve_pid=$!
+    remember_process $serve_pid
+    for ((i = 0; i < 100; i++)); do
+        page=$(head -n 1 "$WORK/served")
+        [ -z "$page" ] || [ "$(fetch "$page"json/top)" = 503 ] || break
+        sleep 0.1
+    done
+}
+sql live postgres -c "CREATE ROLE watcher LOGIN" -c "CREATE ROLE outsider LOGIN" -c "GRANT pg_monitor TO watcher"
+served watcher
+check_matches "the address of the page is that of this machine, with a secret" "$page" '^http://127.0.0.1:[0-9]+/[0-9a-f]{32}/$'
+sleep 2
+fetch "${page}json/top" >"$WORK/served.json"
+check_equal "the page's JSON has texts, blocked sessions, and the sessions over time"     "$(json "$WORK/served.json" "any('LIKE' in (s['text'] or '') for s in d['statements']), [s['wait_class'] for s in d['sessions'] if s['application'] == 'waiter'], d['wait_classes'][0], d['activity'][-1][d['wait_classes'].index('Application')] >= 1")" "(True, ['Application'], 'CPU', True)"
+check_equal "the page is served below the secret only" "$(fetch "$page" | grep -c '<script src="page.js">') $(fetch "${page%/*/}/json/top") $(fetch "${page%/*/}/")" "1 404 404"
+check_equal "metrics need no secret" "$(fetch "${page%/*/}/metrics" | grep -c '^cellar_server_up 1$')" 1
+if command -v chromium >/dev/null; then
+    drawn=$(chromium --headless --no-sandbox --disable-gpu --user-data-dir="$WORK/chromium" --virtual-time-budget=3000 --dump-dom "$page" 2>/dev/null || true)
+    check_matches "a browser draws the chart and the tables" "$(printf '%s' "$drawn" | tr '\n' ' ')" 'id="chart-activity"><svg.*class="class-5".*<table id="statements".*FROM items.*<table id="sessions".*Lock:relation.*smart scan'
+else
+    skip "chromium is not installed: the page of cellar top was not drawn"
+fi
+kill $serve_pid
+served_status=0
+wait $serve_pid || served_status=$?
+check_equal "SIGTERM ends the server" "$served_status" 0
+served outsider
+fetch "${page}json/top" >"$WORK/served.json"
+check_equal "a role outside of pg_monitor serves no texts"     "$(json "$WORK/served.json" "d['session_count'] > 3, [s for s in d['sessions'] if s['query']] + [s for s in d['statements'] if s['text']]")" "(True, [])"
+kill $serve_pid
+check_matches "an address that is in use is an error" "$(top --serve "$metrics_port" 2>&1 || true)" "could not listen on 127.0.0.1:$metrics_port"
+echo short >"$WORK/token"
+check_matches "a short secret is refused" "$(top --serve 0 --token-file "$WORK/token" 2>&1 || true)" 'is no token'
+
 # A server without the library: PostgreSQL only.
 plain=$WORK/plain
 cluster_create plain "$plain"
@@ -214,7 +254,7 @@ if [ -n "$has_statements" ]; then
     sql plain postgres -c "CREATE EXTENSION pg_stat_statements"
     { while sleep 0.1; do printf 'SELECT 4711 + 1;\n' || exit 0; done | sql plain postgres; } >/dev/null 2>&1 &
     remember_process $!
-    top --dsn "$(cluster_dsn plain)" --json --interval 3s >"$WORK/plain.json"
+    top --dsn "$(cluster_dsn plain)" --json --interval 2s >"$WORK/plain.json"
     check_equal "pg_stat_statements counts statements where the extension does not" \
         "$(json "$WORK/plain.json" "[s['calls_per_second'] > 0 for s in d['statements'] if s['text'] == 'SELECT \$1 + \$2']")" "[True]"
 else

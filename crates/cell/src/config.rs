@@ -212,7 +212,11 @@ impl Config {
             working_bytes,
             log_level: parse_log_level(log_level)?,
             slow_scan_log: file.slow_scan_log_ms.map(slow_scan_log).transpose()?,
-            metrics_listen: file.metrics.and_then(|metrics| metrics.listen).map(|text| listen(&text)).transpose()?,
+            metrics_listen: file
+                .metrics
+                .and_then(|metrics| metrics.listen)
+                .map(|text| metrics_listen(&text))
+                .transpose()?,
             disk_group: DiskGroup {
                 au_size: AuSize::from_bytes(au_bytes).map_err(|error| format!("disk_group.au_size: {error}"))?,
                 redundancy,
@@ -309,11 +313,15 @@ pub fn parse_log_level(text: &str) -> Result<log::LevelFilter, String> {
 }
 
 /// Parses an address with a port, or only a port: then only this machine can connect.
-fn listen(text: &str) -> Result<SocketAddr, String> {
+pub fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
     let local = text.parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     local.or_else(|_| text.parse()).map_err(|_| {
-        format!("metrics.listen = \"{text}\"; write a port like \"9187\", or an address like \"127.0.0.1:9187\"")
+        format!("\"{text}\" is no address; write a port like \"9187\", or an address like \"127.0.0.1:9187\"")
     })
+}
+
+fn metrics_listen(text: &str) -> Result<SocketAddr, String> {
+    parse_listen_address(text).map_err(|error| format!("metrics.listen: {error}"))
 }
 
 fn absolute(path: &Path, key: &str) -> Result<PathBuf, String> {

@@ -23,7 +23,7 @@ mod fixtures;
 mod frame_stream;
 pub mod fuse;
 pub mod group;
-mod http;
+pub mod http;
 pub mod inspect;
 pub mod instance;
 pub mod log_context;

@@ -14,7 +14,7 @@ pub use text::{WIDTH, table, text};
 use crate::report::Report;
 
 /// Colours as variables of a style sheet, for light and dark pages and pictures.
-const COLOURS: &str = include_str!("colours.css");
+pub const COLOURS: &str = include_str!("colours.css");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {

@@ -1,10 +1,11 @@
-//! The cell's HTTP endpoint: metrics for Prometheus, the same as JSON, and a page with charts.
+//! The cell's HTTP endpoint: metrics for Prometheus, the same as JSON, and a page with charts. `cellar top --serve` uses the
+//! same server with other pages.
 //!
 //! Invariants: a client can only read. A request has 8 KiB and five seconds; a response has ten seconds. At most
 //! [`CONNECTIONS_MAX`] connections are served at the same time, each by one thread, so that slow clients cannot use up the
 //! daemon's threads or memory. Each connection serves one request.
 //!
-//! The endpoint has no authentication and no encryption. It contains neither rows nor texts of statements.
+//! The cell's endpoint has no authentication and no encryption. It contains neither rows nor texts of statements.
 
 mod pages;
 mod request;
@@ -17,14 +18,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use pages::Pages;
-use pages::Response;
+pub use pages::{HTML, JAVASCRIPT, JSON, Pages, Response, shared_file};
 
 const CONNECTIONS_MAX: usize = 32;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Returns the response to a request for a path.
+pub type Handler = dyn Fn(&str) -> Response + Send + Sync;
 
 pub struct HttpServer {
     address: SocketAddr,
@@ -33,11 +36,11 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    pub fn start(listen: SocketAddr, pages: Pages) -> io::Result<Self> {
+    pub fn start(listen: SocketAddr, pages: impl Fn(&str) -> Response + Send + Sync + 'static) -> io::Result<Self> {
         let listener = TcpListener::bind(listen)?;
         let address = listener.local_addr()?;
         let stopping = Arc::new(AtomicBool::new(false));
-        let (pages, stop) = (Arc::new(pages), stopping.clone());
+        let (pages, stop): (Arc<Handler>, _) = (Arc::new(pages), stopping.clone());
         let thread =
             std::thread::Builder::new().name("http".to_owned()).spawn(move || accept(&listener, &pages, &stop))?;
         Ok(Self { address, stopping, thread: Some(thread) })
@@ -82,7 +85,7 @@ impl Drop for Slot {
     }
 }
 
-fn accept(listener: &TcpListener, pages: &Arc<Pages>, stopping: &AtomicBool) {
+fn accept(listener: &TcpListener, pages: &Arc<Handler>, stopping: &AtomicBool) {
     let used = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         if stopping.load(Ordering::SeqCst) {
@@ -104,7 +107,7 @@ fn accept(listener: &TcpListener, pages: &Arc<Pages>, stopping: &AtomicBool) {
         let pages = pages.clone();
         let spawned = std::thread::Builder::new().name("http client".to_owned()).spawn(move || {
             let _slot = slot;
-            if let Err(error) = serve(&stream, &pages) {
+            if let Err(error) = serve(&stream, &*pages) {
                 log::debug!("could not answer an HTTP request: {error}");
             }
         });
@@ -114,9 +117,9 @@ fn accept(listener: &TcpListener, pages: &Arc<Pages>, stopping: &AtomicBool) {
     }
 }
 
-fn serve(stream: &TcpStream, pages: &Pages) -> io::Result<()> {
+fn serve(stream: &TcpStream, pages: &Handler) -> io::Result<()> {
     let response = match request::read(stream, REQUEST_TIMEOUT)? {
-        Ok(path) => catch_unwind(AssertUnwindSafe(|| pages.get(&path))).unwrap_or_else(|_| {
+        Ok(path) => catch_unwind(AssertUnwindSafe(|| pages(&path))).unwrap_or_else(|_| {
             log::error!("an HTTP request panicked");
             Response::error(500, "internal error")
         }),

@@ -1,56 +1,8 @@
-// Reads /json/metrics every two seconds, computes rates between two readings, and draws charts and tables. Every text is
-// set with textContent, so that a name in a metric is never parsed as HTML.
+// Reads /json/metrics every two seconds, computes rates between two readings, and draws charts and tables.
 "use strict";
-const PERIOD_MS = 2000;
-const POINTS = 150;
 const WINDOW = 30;
 const KINDS = ["single-block read", "multiblock read", "data file write", "WAL write", "sync"];
-const SVG = "http://www.w3.org/2000/svg";
 const readings = [];
-let paused = false;
-
-const $ = (id) => document.getElementById(id);
-
-function element(name, attributes = {}, text = "") {
-  const node = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  node.textContent = text;
-  return node;
-}
-
-function drawn(name, attributes, text = "") {
-  const node = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  node.textContent = text;
-  return node;
-}
-
-// ---- figures ----
-
-function scaled(value, units, step) {
-  let unit = 0;
-  while (Math.abs(value) >= step && unit + 1 < units.length) { value /= step; unit += 1; }
-  const digits = unit === 0 && Number.isInteger(value) ? 0 : value >= 100 ? 0 : value >= 10 ? 1 : 2;
-  return value.toFixed(digits) + units[unit];
-}
-const bytes = (value) => scaled(value, [" B", " KiB", " MiB", " GiB", " TiB", " PiB"], 1024);
-const count = (value) => scaled(value, ["", " k", " M", " G"], 1000);
-const plain = (value) => value >= 100 ? value.toFixed(0) : value.toFixed(value >= 10 ? 1 : 2);
-function seconds(value) {
-  if (value === null || value === undefined) return "";
-  if (value === 0) return "0 s";
-  if (value === Infinity) return "> 33 s";
-  if (value < 0.001) return `${plain(value * 1e6)} µs`;
-  if (value < 1) return `${plain(value * 1e3)} ms`;
-  return `${plain(value)} s`;
-}
-function duration(value) {
-  const minutes = Math.floor(value / 60);
-  if (minutes < 1) return `${Math.floor(value)} s`;
-  if (minutes < 60) return `${minutes} min`;
-  if (minutes < 1440) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
-  return `${Math.floor(minutes / 1440)} d ${Math.floor(minutes / 60) % 24} h`;
-}
 
 // ---- readings ----
 
@@ -100,101 +52,11 @@ function quantile(histogram, share) {
   return Infinity;
 }
 const mean = (histogram) => histogram && histogram.count > 0 ? histogram.sum / histogram.count : null;
-
-// ---- charts ----
-
-const WIDTH = 560, HEIGHT = 190, LEFT = 70, RIGHT = 8, TOP = 8, BOTTOM = 22;
-
-function roundUp(value) {
-  if (!(value > 0)) return 1;
-  const power = 10 ** Math.floor(Math.log10(value));
-  return power * [1, 1.5, 2, 3, 4, 5, 8, 10].find((step) => step * power >= value * 0.999999);
-}
-
-// Series: { name, values } with one value per reading but the first; null means that nothing was measured.
-function chart(id, series, format, stacked, least = 0) {
-  const steps = POINTS - 1;
-  const length = series[0]?.values.length ?? 0;
-  const x = (index) => LEFT + (WIDTH - LEFT - RIGHT) * (steps - length + index + 0.5) / steps;
-  let greatest = 0;
-  for (let index = 0; index < length; index += 1) {
-    const values = series.map((one) => one.values[index] ?? 0);
-    greatest = Math.max(greatest, stacked ? values.reduce((a, b) => a + b, 0) : Math.max(...values));
-  }
-  // Grid lines of sizes are multiples of a binary unit.
-  const unit = format === bytes && greatest >= 1 ? 1024 ** Math.floor(Math.log(greatest) / Math.log(1024)) : 1;
-  greatest = Math.max(roundUp(greatest / unit) * unit, least);
-  const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - Math.min(value / greatest, 1));
-  const svg = drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
-  for (let step = 0; step <= 4; step += 1) {
-    const value = greatest * step / 4;
-    svg.append(drawn("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }),
-      drawn("text", { class: "axis", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, format(value)));
-  }
-  for (const minutes of [1, 2, 3, 4]) {
-    const at = WIDTH - RIGHT - (WIDTH - LEFT - RIGHT) * minutes * 60000 / PERIOD_MS / steps;
-    svg.append(drawn("text", { class: "axis", x: at, y: HEIGHT - 6, "text-anchor": "middle" }, `−${minutes} min`));
-  }
-  const below = new Array(length).fill(0);
-  series.forEach((one, number) => {
-    if (stacked) {
-      const lower = [...below];
-      one.values.forEach((value, index) => { below[index] += value ?? 0; });
-      if (length > 0) {
-        const upper = below.map((value, index) => `${x(index).toFixed(1)} ${y(value).toFixed(1)}`);
-        const back = lower.map((value, index) => `${x(index).toFixed(1)} ${y(value).toFixed(1)}`).reverse();
-        svg.append(drawn("path", { class: `series-${number}`, d: `M${upper.join("L")}L${back.join("L")}Z` }));
-      }
-      return;
-    }
-    let path = "", pen = "M";
-    one.values.forEach((value, index) => {
-      if (value === null) { pen = "M"; return; }
-      path += `${pen}${x(index).toFixed(1)} ${y(value).toFixed(1)}`;
-      // A point without neighbours is drawn as a short line.
-      if (pen === "M") path += "h0.5";
-      pen = "L";
-    });
-    if (path) svg.append(drawn("path", { class: `line series-${number}`, d: path }));
-  });
-  const legend = element("div", { class: "legend" });
-  series.forEach((one, number) => {
-    const entry = element("span");
-    const last = one.values.at(-1);
-    entry.append(element("i", { class: `series-${number}` }), `${one.name} ${last === undefined || last === null ? "" : format(last)}`);
-    legend.append(entry);
-  });
-  $(id).replaceChildren(svg, legend);
-}
-
 function series(names, value) {
   return names.map((name) => ({ name, values: readings.slice(1).map((reading, index) => value(name, readings[index], reading)) }));
 }
 
 // ---- tables ----
-
-function table(id, columns, rows) {
-  const head = element("tr");
-  for (const column of columns) head.append(element("th", column.text ? { class: "text", scope: "col" } : { scope: "col" }, column.name));
-  const body = rows.map((row) => {
-    const line = element("tr");
-    row.forEach((cell, index) => {
-      const node = element("td", columns[index].text ? { class: "text" } : {});
-      node.append(cell instanceof Node ? cell : String(cell));
-      line.append(node);
-    });
-    return line;
-  });
-  $(id).replaceChildren(head, ...body);
-}
-const text = (name) => ({ name, text: true });
-const number = (name) => ({ name });
-
-function meter(used, limit) {
-  const node = element("meter", { min: 0, max: 1, value: limit > 0 ? used / limit : 0 });
-  node.title = limit > 0 ? `${(100 * used / limit).toFixed(0)} %` : "";
-  return node;
-}
 
 function fileTable(from, to) {
   const names = ["database", "kind"];
@@ -325,11 +187,6 @@ function draw() {
   warnings(from, to);
 }
 
-function show(message, isBad) {
-  $("state").textContent = message;
-  $("state").classList.toggle("bad", isBad);
-}
-
 async function read() {
   try {
     const response = await fetch("json/metrics", { cache: "no-store", signal: AbortSignal.timeout(10000) });
@@ -342,24 +199,12 @@ async function read() {
     // The counters of a restarted cell begin at zero.
     if (last && start(last) !== start(reading)) readings.length = 0;
     readings.push(reading);
-    if (readings.length > POINTS) readings.shift();
+    if (readings.length > axis.points) readings.shift();
     draw();
-    show(`at ${new Date(time_ms).toLocaleTimeString()}, every ${PERIOD_MS / 1000} s`, false);
+    show(`at ${new Date(time_ms).toLocaleTimeString()}, every ${axis.periodMs / 1000} s`, false);
   } catch (error) {
     show(`no answer from the cell: ${error.message}`, true);
   }
 }
 
-async function run() {
-  for (;;) {
-    if (!paused && !document.hidden) await read();
-    await new Promise((done) => setTimeout(done, PERIOD_MS));
-  }
-}
-
-$("pause").addEventListener("click", () => {
-  paused = !paused;
-  $("pause").textContent = paused ? "Continue" : "Pause";
-  if (paused) show("paused", false);
-});
-run();
+run(read);

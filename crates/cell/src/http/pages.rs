@@ -1,4 +1,4 @@
-//! What the endpoint serves.
+//! What the cell's endpoint serves.
 //!
 //! The page's style and script are files of the binary. The content security policy allows only these and requests to the
 //! endpoint itself: the page loads nothing from another host, and a text in a metric cannot become code.
@@ -13,18 +13,20 @@ use crate::status::{self, CellInfo};
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-const HTML: &str = "text/html; charset=utf-8";
-const JSON: &str = "application/json";
+pub const HTML: &str = "text/html; charset=utf-8";
+pub const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+pub const JSON: &str = "application/json";
+const CSS: &str = "text/css; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
 pub struct Response {
-    pub status: u16,
+    pub(super) status: u16,
     content_type: &'static str,
-    pub body: Vec<u8>,
+    pub(super) body: Vec<u8>,
 }
 
 impl Response {
-    fn ok(content_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
+    pub fn ok(content_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
         Self { status: 200, content_type, body: body.into() }
     }
 
@@ -56,6 +58,15 @@ impl Response {
     }
 }
 
+/// Returns the files that all pages use: styles, charts and tables.
+pub fn shared_file(path: &str) -> Option<Response> {
+    match path {
+        "/page.css" => Some(Response::ok(CSS, include_str!("page.css"))),
+        "/charts.js" => Some(Response::ok(JAVASCRIPT, include_str!("charts.js"))),
+        _ => None,
+    }
+}
+
 /// The sources of the pages.
 pub struct Pages {
     pub state: Arc<CellState>,
@@ -67,8 +78,7 @@ impl Pages {
     pub fn get(&self, path: &str) -> Response {
         match path {
             "/" => Response::ok(HTML, include_str!("page.html")),
-            "/page.css" => Response::ok("text/css; charset=utf-8", include_str!("page.css")),
-            "/page.js" => Response::ok("text/javascript; charset=utf-8", include_str!("page.js")),
+            "/page.js" => Response::ok(JAVASCRIPT, include_str!("page.js")),
             "/metrics" => Response::ok(CONTENT_TYPE, self.metrics.text()),
             "/json/metrics" => Response::ok(JSON, self.metrics.json().to_string()),
             "/json/status" => {
@@ -77,7 +87,9 @@ impl Pages {
                 document["time_ms"] = json!(now_ms());
                 Response::ok(JSON, document.to_string())
             }
-            _ => Response::error(404, "this cell serves /, /metrics, /json/metrics and /json/status"),
+            _ => shared_file(path).unwrap_or_else(|| {
+                Response::error(404, "this cell serves /, /metrics, /json/metrics and /json/status")
+            }),
         }
     }
 }

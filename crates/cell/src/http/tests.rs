@@ -18,7 +18,7 @@ fn server(folder: &std::path::Path) -> HttpServer {
     let metrics = Metrics::new(ProcessMetrics::new(&config), volume.clone(), budget.clone(), Arc::default());
     let state = Arc::new(CellState::new(volume, units, budget));
     let pages = Pages { state, metrics, info: Arc::new(CellInfo::new(&config)) };
-    HttpServer::start("127.0.0.1:0".parse().unwrap(), pages).unwrap()
+    HttpServer::start("127.0.0.1:0".parse().unwrap(), move |path| pages.get(path)).unwrap()
 }
 
 /// Sends bytes and returns the whole response.
@@ -45,6 +45,7 @@ fn every_page_is_served_with_its_type_and_a_strict_policy() {
         ("/?x=1", "text/html"),
         ("/page.css", "text/css"),
         ("/page.js", "text/javascript"),
+        ("/charts.js", "text/javascript"),
         ("/metrics", "text/plain; version=0.0.4"),
         ("/json/metrics", "application/json"),
         ("/json/status", "application/json"),
@@ -68,7 +69,7 @@ fn every_page_is_served_with_its_type_and_a_strict_policy() {
 #[test]
 fn the_page_contains_nothing_that_its_policy_forbids() {
     let page = include_str!("page.html");
-    let script = include_str!("page.js");
+    let script = concat!(include_str!("charts.js"), include_str!("page.js"));
     for forbidden in ["<style", "style=", "onclick", "<script>", "http://", "https://", "//cdn"] {
         assert!(!page.contains(forbidden), "{forbidden}");
     }

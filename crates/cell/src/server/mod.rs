@@ -63,7 +63,7 @@ pub fn start(
 fn start_http(listen: SocketAddr, context: &SessionContext) -> io::Result<HttpServer> {
     let SessionContext { state, metrics, info, .. } = context;
     let pages = Pages { state: state.clone(), metrics: metrics.clone(), info: info.clone() };
-    let server = HttpServer::start(listen, pages).map_err(|error| {
+    let server = HttpServer::start(listen, move |path| pages.get(path)).map_err(|error| {
         let message = format!("could not serve metrics on {listen}: {error}; change [metrics] listen");
         io::Error::new(error.kind(), message)
     })?;

@@ -254,12 +254,7 @@ pub fn wait_event(session: &Session) -> String {
 
 /// Sessions; without `with_idle`, only those that are active, in a transaction, or blocked.
 pub fn sessions(view: &View, with_idle: bool) -> Grid {
-    let is_shown = |session: &&Session| {
-        with_idle
-            || session.is_active
-            || !session.blockers.is_empty()
-            || session.state.as_deref().is_some_and(|state| state.starts_with("idle in transaction"))
-    };
+    let is_shown = |session: &&Session| with_idle || session.is_busy();
     let row = |session: &Session| {
         let blockers: Vec<String> = session.blockers.iter().map(i32::to_string).collect();
         let is_running = session.state.as_deref() == Some("active");
@@ -281,8 +276,7 @@ pub fn sessions(view: &View, with_idle: bool) -> Grid {
         (Key::Session(session.pid), cells)
     };
     let mut shown: Vec<&Session> = view.sessions.iter().filter(is_shown).collect();
-    let age = |session: &Session| session.xact_age_seconds.or(session.query_age_seconds).unwrap_or(0.0);
-    shown.sort_by(|a, b| b.is_active.cmp(&a.is_active).then(age(b).total_cmp(&age(a))));
+    shown.sort_by(|a, b| b.is_active.cmp(&a.is_active).then(b.age_seconds().total_cmp(&a.age_seconds())));
     let which = if with_idle { "all" } else { "active, blocked, or in a transaction" };
     let title = format!("Sessions: {which} ({} of {})", shown.len(), view.sessions.len());
     Grid { title, columns: &SESSIONS, rows: shown.into_iter().map(row).collect() }

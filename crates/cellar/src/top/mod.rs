@@ -1,4 +1,4 @@
-//! `cellar top`: what a server and its cells do at this moment, in a terminal.
+//! `cellar top`: what a server and its cells do at this moment, in a terminal or in a browser.
 
 mod cells;
 mod collector;
@@ -7,14 +7,17 @@ mod grid;
 mod history;
 mod postgres;
 mod reading;
+mod serve;
 mod terminal;
 mod ui;
 mod view;
 
 use crate::{CONFIG_EXIT, cell_source};
+use cellar_cell::config::parse_listen_address;
 use collector::{Collector, Targets};
 use history::History;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -54,6 +57,13 @@ pub struct TopArguments {
     /// Print metrics of the server in Prometheus text format after one interval, and exit
     #[arg(long, group = "form")]
     prometheus: bool,
+    /// Serve a page with charts, JSON and metrics over HTTP, and print the address. ADDRESS is a port of 127.0.0.1, or an address
+    /// with a port
+    #[arg(long, value_name = "ADDRESS", group = "form", num_args = 0..=1, default_missing_value = "9188", value_parser = parse_listen_address)]
+    serve: Option<SocketAddr>,
+    /// File whose first line is the secret part of the address of --serve; without the option, each start chooses another one
+    #[arg(long, value_name = "FILE", requires = "serve")]
+    token_file: Option<PathBuf>,
 }
 
 /// Parses an interval into milliseconds.
@@ -83,9 +93,10 @@ pub fn run(arguments: &TopArguments) -> ExitCode {
         }
     };
     let targets = Targets { dsn: arguments.dsn.clone(), cells };
-    let result = match arguments.once || arguments.json || arguments.prometheus {
-        true => once(targets, arguments),
-        false => screen(targets, arguments),
+    let result = match (arguments.serve, arguments.once || arguments.json || arguments.prometheus) {
+        (Some(address), _) => serve::run(targets, address, arguments.token_file.as_deref(), arguments.interval),
+        (None, true) => once(targets, arguments),
+        (None, false) => screen(targets, arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -98,7 +109,7 @@ pub fn run(arguments: &TopArguments) -> ExitCode {
 
 fn screen(targets: Targets, arguments: &TopArguments) -> Result<(), String> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        return Err("standard input and output are not a terminal\nHINT:  Use --once or --json.".to_owned());
+        return Err("standard input and output are not a terminal\nHINT:  Use --once, --json or --serve.".to_owned());
     }
     let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let app = App::new(arguments.interval, has_colours);

@@ -40,6 +40,7 @@ struct Facts {
     version: String,
     address: String,
     database: String,
+    reads_all_statistics: bool,
     cpus: Option<usize>,
     /// What every reading lacks.
     missing: Vec<String>,
@@ -87,7 +88,7 @@ impl Source {
     pub fn read(&mut self, reading: &mut Reading) -> Result<(), String> {
         let state = "SELECT /* cellar top */ extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8, pg_is_in_recovery()";
         let row = self.client.query_one(state, &[]).map_err(|error| message(&error))?;
-        let Facts { version, address, database, cpus, missing } = &self.facts;
+        let Facts { version, address, database, reads_all_statistics, cpus, missing } = &self.facts;
         reading.missing.extend(missing.iter().cloned());
         reading.server = Some(Server {
             version: version.clone(),
@@ -95,6 +96,7 @@ impl Source {
             database: database.clone(),
             uptime_seconds: row.get(0),
             is_standby: row.get(1),
+            reads_all_statistics: *reads_all_statistics,
             cpus: *cpus,
             awr: None,
         });
@@ -237,7 +239,7 @@ fn facts(client: &mut Client, is_local: bool, usable: Option<bool>) -> Result<Fa
         }
         (false, false) => None,
     };
-    Ok(Facts { version: row.get(0), address: row.get(2), database, cpus, missing })
+    Ok(Facts { version: row.get(0), address: row.get(2), database, reads_all_statistics: sees_all, cpus, missing })
 }
 
 /// The expression `CASE … END` of the function `awr.wait_class`.

@@ -35,6 +35,8 @@ pub struct Server {
     pub database: String,
     pub uptime_seconds: f64,
     pub is_standby: bool,
+    /// Whether the role may read statistics and texts of all roles, as members of pg_monitor may.
+    pub reads_all_statistics: bool,
     /// None if the number of CPUs of the server's machine is unknown.
     pub cpus: Option<usize>,
     /// None if the database contains no repository with AWR snapshots.
@@ -81,6 +83,17 @@ impl Session {
     /// Returns the index of the wait class.
     pub fn class(&self) -> usize {
         class_index(&self.wait_class)
+    }
+
+    /// Whether the session is active, in a transaction, or blocked.
+    pub fn is_busy(&self) -> bool {
+        let in_transaction = self.state.as_deref().is_some_and(|state| state.starts_with("idle in transaction"));
+        self.is_active || in_transaction || !self.blockers.is_empty()
+    }
+
+    /// The age of the transaction, else that of the statement.
+    pub fn age_seconds(&self) -> f64 {
+        self.xact_age_seconds.or(self.query_age_seconds).unwrap_or(0.0)
     }
 }
 

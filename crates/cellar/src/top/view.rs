@@ -114,6 +114,12 @@ pub struct CellIoRow {
 }
 
 impl View {
+    /// Removes the texts of statements.
+    pub fn hide_texts(&mut self) {
+        self.statements.iter_mut().for_each(|row| row.text = None);
+        self.sessions.iter_mut().for_each(|session| session.query = None);
+    }
+
     /// Returns None before the first reading.
     pub fn of(history: &History) -> Option<Self> {
         let last = history.last()?;

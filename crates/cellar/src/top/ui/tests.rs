@@ -58,6 +58,7 @@ fn reading(start: Instant, seconds: u64) -> Reading {
             address: "local:5432".to_owned(),
             database: "sales".to_owned(),
             uptime_seconds: 100.0 + seconds as f64,
+            reads_all_statistics: true,
             is_standby: false,
             cpus: Some(2),
             awr: None,
