@@ -240,7 +240,7 @@ COMMENT ON TABLE awr.kcache_stat IS 'pg_stat_kcache per interval: what the kerne
 CREATE TABLE awr.plan_stat (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
   database oid NOT NULL, role oid NOT NULL, query_id bigint NOT NULL, plan_id bigint NOT NULL,
-  calls awr.counter, elapsed_us awr.counter, cpu_us awr.counter, plans awr.counter, plan_us awr.counter,
+  calls awr.counter, elapsed_us awr.counter, cpu_us awr.counter, run_queue_us awr.counter, plans awr.counter, plan_us awr.counter,
   parses awr.counter, parse_us awr.counter, rows awr.counter,
   shared_blks_hit awr.counter, shared_blks_read awr.counter, shared_blks_dirtied awr.counter, shared_blks_written awr.counter,
   temp_blks_read awr.counter, temp_blks_written awr.counter, blk_read_us awr.counter, blk_write_us awr.counter,
@@ -371,12 +371,12 @@ CREATE TABLE awr.cpu_stat (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
   database oid NOT NULL, backend_type text NOT NULL, application text NOT NULL,
   cpu_us awr.counter, run_queue_us awr.counter,
-  parses awr.counter, parse_us awr.counter, commits awr.counter, commit_us awr.counter,
+  parses awr.counter, parse_us awr.counter, commits awr.counter, commit_us awr.counter, plan_us awr.counter, execute_us awr.counter,
   elapsed_us awr.counter,
   stats_reset text
 ) PARTITION BY LIST (snap_day);
 COMMENT ON TABLE awr.cpu_stat IS
-  'CPU time of the server''s processes per interval, the time that they were ready to run but waited for a CPU, elapsed time of parallel workers, and parse and commit times; database 0: none';
+  'CPU time of the server''s processes per interval, the time that they were ready to run but waited for a CPU, elapsed time of parallel workers, and parse, plan, execution and commit times of sessions; database 0: none';
 
 CREATE TABLE awr.relation_stat (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
@@ -823,28 +823,30 @@ COMMENT ON FUNCTION awr.get_sampler_state() IS
 
 CREATE FUNCTION awr.get_cpu(
   OUT database oid, OUT backend_type text, OUT application text, OUT cpu_us bigint, OUT run_queue_us bigint,
-  OUT parses bigint, OUT parse_us bigint, OUT commits bigint, OUT commit_us bigint, OUT elapsed_us bigint)
+  OUT parses bigint, OUT parse_us bigint, OUT commits bigint, OUT commit_us bigint, OUT plan_us bigint, OUT execute_us bigint,
+  OUT elapsed_us bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'cellar_get_cpu'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION awr.get_cpu() IS
-  'cumulative CPU, run-queue, parse and commit times of the server''s processes, and elapsed time of parallel workers, by database, type and application';
+  'cumulative CPU and run-queue times of the server''s processes, parse, plan, execution and commit times of sessions, and elapsed time of parallel workers, by database, type and application';
 
-CREATE FUNCTION awr.get_relations(
-  OUT database oid, OUT relation oid, OUT row_lock_waits bigint, OUT row_lock_us bigint,
-  OUT eligible_bytes bigint, OUT saved_bytes bigint, OUT returned_bytes bigint, OUT generation bigint)
-RETURNS SETOF record
+CREATE TYPE awr.relation_counters AS (
+  database oid, relation oid, row_lock_waits bigint, row_lock_us bigint, eligible_bytes bigint, saved_bytes bigint,
+  returned_bytes bigint, generation bigint);
+COMMENT ON TYPE awr.relation_counters IS 'a row of awr.get_relations()';
+
+CREATE FUNCTION awr.get_relations()
+RETURNS SETOF awr.relation_counters
 AS 'MODULE_PATHNAME', 'cellar_get_relations'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION awr.get_relations() IS
   'cumulative row-lock waits (sampled) and Smart Scan bytes of relations; relation 0: sums of relations for which there was no space';
 
-CREATE FUNCTION awr.take_relations(
-  OUT database oid, OUT relation oid, OUT row_lock_waits bigint, OUT row_lock_us bigint,
-  OUT eligible_bytes bigint, OUT saved_bytes bigint, OUT returned_bytes bigint, OUT generation bigint)
-RETURNS SETOF record
+CREATE FUNCTION awr.take_relations()
+RETURNS SETOF awr.relation_counters
 AS 'MODULE_PATHNAME', 'cellar_take_relations'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
@@ -1406,26 +1408,24 @@ COMMENT ON FUNCTION awr.assign_samples(integer, bigint) IS 'for internal use by 
 
 -- ---- Statements and plans ----
 
-CREATE FUNCTION awr.get_statements(
-  OUT database oid, OUT role oid, OUT query_id bigint, OUT plan_id bigint, OUT calls bigint, OUT elapsed_us bigint, OUT cpu_us bigint,
-  OUT plans bigint, OUT plan_us bigint, OUT parses bigint, OUT parse_us bigint, OUT rows bigint, OUT shared_blks_hit bigint, OUT shared_blks_read bigint,
-  OUT shared_blks_dirtied bigint, OUT shared_blks_written bigint, OUT temp_blks_read bigint, OUT temp_blks_written bigint,
-  OUT blk_read_us bigint, OUT blk_write_us bigint, OUT wal_records bigint, OUT wal_fpi bigint, OUT wal_bytes bigint,
-  OUT eligible_bytes bigint, OUT saved_bytes bigint, OUT returned_bytes bigint, OUT max_us bigint, OUT generation bigint)
-RETURNS SETOF record
+CREATE TYPE awr.statement_counters AS (
+  database oid, role oid, query_id bigint, plan_id bigint, calls bigint, elapsed_us bigint, cpu_us bigint, run_queue_us bigint,
+  plans bigint, plan_us bigint, parses bigint, parse_us bigint, rows bigint, shared_blks_hit bigint, shared_blks_read bigint,
+  shared_blks_dirtied bigint, shared_blks_written bigint, temp_blks_read bigint, temp_blks_written bigint,
+  blk_read_us bigint, blk_write_us bigint, wal_records bigint, wal_fpi bigint, wal_bytes bigint,
+  eligible_bytes bigint, saved_bytes bigint, returned_bytes bigint, max_us bigint, generation bigint);
+COMMENT ON TYPE awr.statement_counters IS 'a row of awr.get_statements()';
+
+CREATE FUNCTION awr.get_statements()
+RETURNS SETOF awr.statement_counters
 AS 'MODULE_PATHNAME', 'cellar_get_statements'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION awr.get_statements() IS
   'cumulative statistics of top-level statements, per database, role, query and plan; query_id 0 contains evicted entries';
 
-CREATE FUNCTION awr.take_statements(
-  OUT database oid, OUT role oid, OUT query_id bigint, OUT plan_id bigint, OUT calls bigint, OUT elapsed_us bigint, OUT cpu_us bigint,
-  OUT plans bigint, OUT plan_us bigint, OUT parses bigint, OUT parse_us bigint, OUT rows bigint, OUT shared_blks_hit bigint, OUT shared_blks_read bigint,
-  OUT shared_blks_dirtied bigint, OUT shared_blks_written bigint, OUT temp_blks_read bigint, OUT temp_blks_written bigint,
-  OUT blk_read_us bigint, OUT blk_write_us bigint, OUT wal_records bigint, OUT wal_fpi bigint, OUT wal_bytes bigint,
-  OUT eligible_bytes bigint, OUT saved_bytes bigint, OUT returned_bytes bigint, OUT max_us bigint, OUT generation bigint)
-RETURNS SETOF record
+CREATE FUNCTION awr.take_statements()
+RETURNS SETOF awr.statement_counters
 AS 'MODULE_PATHNAME', 'cellar_take_statements'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
@@ -2733,7 +2733,8 @@ BEGIN
     'ash', ash,
     'services', (SELECT jsonb_agg(jsonb_build_object('database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
                           'backend_type', s -> 'backend_type', 'application', s -> 'application', 'cpu_us', s -> 'cpu_us', 'run_queue_us', s -> 'run_queue_us',
-                          'parse_us', s -> 'parse_us', 'commit_us', s -> 'commit_us'))
+                          'parse_us', s -> 'parse_us', 'plan_us', s -> 'plan_us', 'execute_us', s -> 'execute_us', 'commit_us', s -> 'commit_us',
+                          'parallel_us', CASE WHEN s ->> 'backend_type' = 'parallel worker' THEN s -> 'elapsed_us' END))
                  FROM jsonb_array_elements(cpu) s),
     'os', (SELECT jsonb_agg(CASE WHEN NOT s ? 'value' THEN jsonb_build_object('name', s -> 'name', 'value', s -> 'total', 'unit', CASE WHEN s ->> 'name' LIKE '%TIME' THEN 'us' WHEN s ->> 'name' LIKE '%REQUESTS' THEN 'requests' ELSE 'bytes' END)
                                  ELSE jsonb_build_object('name', s -> 'name', 'end', s -> 'value', 'value', s -> 'value',
@@ -3189,7 +3190,7 @@ BEGIN
            'text', (SELECT t.query FROM awr.query_text t WHERE t.instance_id = instance AND t.query_id = sql_data.query_id)))
     INTO statements
     FROM (SELECT p.database AS dbid, max(p.rolname) AS "user", p.query_id, p.plan_id, sum(p.calls) AS calls, sum(p.elapsed_us) AS elapsed_us,
-                 sum(p.cpu_us) AS cpu_us, sum(p.plans) AS plans, sum(p.plan_us) AS plan_us, sum(p.parses) AS parses,
+                 sum(p.cpu_us) AS cpu_us, sum(p.run_queue_us) AS run_queue_us, sum(p.plans) AS plans, sum(p.plan_us) AS plan_us, sum(p.parses) AS parses,
                  sum(p.parse_us) AS parse_us, sum(p.rows) AS rows,
                  sum(p.shared_blks_hit) AS shared_blks_hit, sum(p.shared_blks_read) AS shared_blks_read,
                  sum(p.shared_blks_dirtied) AS shared_blks_dirtied, sum(p.shared_blks_written) AS shared_blks_written,

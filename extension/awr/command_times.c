@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * command_times.c
- *	  Parse time and commit time of client sessions.
+ *	  Parse, plan, execution and commit time of client sessions.
  *
  * The parse time of a command is the time from the arrival of its message until
  * the end of the first parse analysis outside of functions: lexer, grammar and
@@ -18,6 +18,9 @@
  * other sessions see the changes.  The commit time includes the flush of the WAL
  * and the wait for synchronous standbys.  Transactions without a transaction id
  * are not timed: they have nothing to flush.
+ *
+ * Plan time and execution time are those of the statistics of statements
+ * (statements.c).
  *
  * A session adds its times to the totals (cpu_times.c) about once a second, and
  * when it exits.
@@ -58,7 +61,14 @@ static post_parse_analyze_hook_type previous_analyze_hook = NULL;
 void
 cellar_flush_command_times(void)
 {
-	if (times.parses == 0 && times.commits == 0)
+	if (MyBackendType == B_BACKEND)
+	{
+		times.plan_us += cellar_phase_times.plan_ns / 1000;
+		cellar_phase_times.plan_ns %= 1000;
+		times.execute_us += cellar_phase_times.execute_ns / 1000;
+		cellar_phase_times.execute_ns %= 1000;
+	}
+	if (times.parses == 0 && times.commits == 0 && times.plan_us == 0 && times.execute_us == 0)
 		return;
 	cellar_add_command_times(&times);
 	memset(&times, 0, sizeof(times));

@@ -2,8 +2,8 @@
  *
  * cpu_times.c
  *	  CPU time and run-queue time of all processes, elapsed time of parallel
- *	  workers, and parse and commit time of sessions, per database, process type
- *	  and application.
+ *	  workers, and times of the phases of sessions' statements, per database,
+ *	  process type and application.
  *
  * The kernel counts both times for each process in /proc/PID/schedstat.  The
  * sampler reads them at each tick, and adds the increase since the last reading
@@ -11,8 +11,8 @@
  * that executes statements adds its last part when it exits, so that short
  * sessions and parallel workers are counted.  Transactions therefore spend no
  * time on this accounting.  On other systems than Linux there are no such times,
- * and their totals stay zero.  Sessions time parsing and commits themselves
- * (command_times.c).
+ * and their totals stay zero.  Sessions time the phases of their statements
+ * themselves (command_times.c).
  *
  * pg_stat_database.active_time contains no parallel workers.  A parallel worker
  * runs only while its leader executes a statement, so the elapsed time of a
@@ -53,6 +53,9 @@ PG_FUNCTION_INFO_V1(cellar_get_cpu);
 /* Combinations of database, type and application. */
 #define TOTALS		288
 #define OTHER_TOTALS	32
+
+/* Columns of awr.get_cpu() */
+#define COLUMNS			12
 
 typedef struct CpuTotal
 {
@@ -258,7 +261,7 @@ process_application(void)
 	return application_name != NULL ? application_name : "";
 }
 
-/* Adds parse and commit times of this session to the totals. */
+/* Adds times of this session to the totals. */
 void
 cellar_add_command_times(const CellarCommandTimes *commands)
 {
@@ -272,6 +275,8 @@ cellar_add_command_times(const CellarCommandTimes *commands)
 	total->commands.parse_us += commands->parse_us;
 	total->commands.commits += commands->commits;
 	total->commands.commit_us += commands->commit_us;
+	total->commands.plan_us += commands->plan_us;
+	total->commands.execute_us += commands->execute_us;
 	LWLockRelease(times_lock);
 }
 
@@ -307,8 +312,8 @@ cellar_get_cpu(PG_FUNCTION_ARGS)
 	for (int i = 0; times != NULL && i < TOTALS; i++)
 	{
 		CpuTotal	total;
-		Datum		values[10];
-		bool		nulls[10] = {false};
+		Datum		values[COLUMNS];
+		bool		nulls[COLUMNS] = {false};
 
 		LWLockAcquire(times_lock, LW_SHARED);
 		total = times->totals[i];
@@ -324,7 +329,9 @@ cellar_get_cpu(PG_FUNCTION_ARGS)
 		values[6] = Int64GetDatum((int64) total.commands.parse_us);
 		values[7] = Int64GetDatum((int64) total.commands.commits);
 		values[8] = Int64GetDatum((int64) total.commands.commit_us);
-		values[9] = Int64GetDatum((int64) total.elapsed_us);
+		values[9] = Int64GetDatum((int64) total.commands.plan_us);
+		values[10] = Int64GetDatum((int64) total.commands.execute_us);
+		values[11] = Int64GetDatum((int64) total.elapsed_us);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * statement_part.c
- *	  What a part of an execution takes: elapsed time, CPU time, and what the
- *	  process used meanwhile, as differences of PostgreSQL's counters.
+ *	  What a part of an execution takes: elapsed time, CPU time, run-queue time, and
+ *	  what the process used meanwhile, as differences of PostgreSQL's counters.
  *
  * An execution consists of the calls of ExecutorStart, ExecutorRun and
  * ExecutorFinish, between which the process can do other work.  A utility statement
@@ -70,11 +70,12 @@ add_usage(CellarStatement *entry, const CellarUsage *before)
 }
 
 void
-cellar_begin_part(CellarPart *part, CellarPhase previous, bool reads_cpu)
+cellar_begin_part(CellarPart *part, CellarPhase previous, CellarKernelReading reading)
 {
 	part->began = cellar_begin_phase(previous);
-	part->reads_cpu = reads_cpu;
-	part->started_cpu_ns = reads_cpu ? cellar_read_cpu() : 0;
+	part->reading = reading;
+	if (reading != CELLAR_READ_NOTHING)
+		part->started = cellar_read_kernel_times(reading);
 	read_usage(&part->before);
 }
 
@@ -85,11 +86,20 @@ cellar_begin_part(CellarPart *part, CellarPhase previous, bool reads_cpu)
 void
 cellar_end_part(CellarPart *part, CellarStatement *statement, bool counts_usage)
 {
-	part->cpu_ns = part->reads_cpu ? cellar_read_cpu() - part->started_cpu_ns : 0;
+	memset(&part->used, 0, sizeof(part->used));
+	if (part->reading != CELLAR_READ_NOTHING)
+	{
+		CellarKernelTimes now = cellar_read_kernel_times(part->reading);
+
+		part->used.cpu_ns = now.cpu_ns - part->started.cpu_ns;
+		part->used.run_queue_ns = now.run_queue_ns - part->started.run_queue_ns;
+		statement->cpu_ns += part->used.cpu_ns;
+		statement->run_queue_ns += part->used.run_queue_ns;
+	}
 	INSTR_TIME_SET_CURRENT(part->ended);
 	part->elapsed_ns = cellar_nanoseconds_between(part->began, part->ended);
-	statement->cpu_ns += part->cpu_ns;
 	statement->elapsed_ns += part->elapsed_ns;
+	cellar_phase_times.execute_ns += part->elapsed_ns;
 	statement->changed = true;
 	if (counts_usage)
 		add_usage(statement, &part->before);
@@ -97,16 +107,13 @@ cellar_end_part(CellarPart *part, CellarStatement *statement, bool counts_usage)
 
 /*
  * Counts one execution, and adds this process's table to the shared one if that is
- * due.  An execution whose CPU time was not read counts with the mean of the
- * statement.
+ * due.
  */
 void
-cellar_count_execution(CellarStatement *entry, uint64 elapsed_ns, bool reads_cpu, uint64 cpu_ns, instr_time ended)
+cellar_count_execution(CellarStatement *entry, uint64 elapsed_ns, CellarKernelReading reading, CellarKernelTimes used,
+					   instr_time ended)
 {
-	if (reads_cpu)
-		cellar_learn_cpu(entry, cpu_ns);
-	else
-		entry->cpu_ns += entry->mean_cpu_ns;
+	cellar_learn_kernel_times(entry, reading, used);
 	entry->counters[CELLAR_STATEMENT_CALLS]++;
 	entry->changed = true;
 	entry->max_us = Max(entry->max_us, elapsed_ns / 1000);

@@ -185,10 +185,12 @@ cellar_flush_statements(void)
 
 		if (!local->changed)
 			continue;
-		/* Means of other runs must not make CPU time exceed the elapsed time. */
+		/* Means of other runs must not make both times exceed the elapsed time. */
 		local->cpu_ns = Min(local->cpu_ns, local->elapsed_ns);
+		local->run_queue_ns = Min(local->run_queue_ns, local->elapsed_ns - local->cpu_ns);
 		add_microseconds(&local->counters[CELLAR_STATEMENT_ELAPSED_US], &local->elapsed_ns);
 		add_microseconds(&local->counters[CELLAR_STATEMENT_CPU_US], &local->cpu_ns);
+		add_microseconds(&local->counters[CELLAR_STATEMENT_RUN_QUEUE_US], &local->run_queue_ns);
 		add_microseconds(&local->counters[CELLAR_STATEMENT_PLAN_US], &local->plan_ns);
 		add_microseconds(&local->counters[CELLAR_STATEMENT_PARSE_US], &local->parse_ns);
 		if (hash_get_num_entries(shared.entries) >= cellar_awr_max_statements &&
@@ -215,7 +217,10 @@ void
 cellar_flush_statements_if_due(instr_time now)
 {
 	if ((int64) (CellarTimeNs(now) - last_flush_ns) >= (int64) CELLAR_FLUSH_INTERVAL_NS)
+	{
 		cellar_flush_statements();
+		cellar_flush_command_times();
+	}
 }
 
 static void

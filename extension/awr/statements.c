@@ -43,9 +43,9 @@ typedef struct TrackedQuery
 								 * version */
 	uint64		table_version;
 	CellarStatementKey key;
-	bool		reads_cpu;
-	uint64		elapsed_ns;		/* of the parts that have ended */
-	uint64		cpu_ns;
+	CellarKernelReading reading;
+	uint64		elapsed_ns;		/* of the parts that have ended, as the next */
+	CellarKernelTimes used;
 	instr_time	ended;			/* end of the last part */
 	TimestampTz message;		/* of the last part:
 								 * GetCurrentStatementStartTimestamp() */
@@ -100,7 +100,7 @@ static void
 begin_query_part(TrackedQuery *entry, CellarPart *part, CellarPhase previous)
 {
 	cellar_set_current_plan(entry->key.query_id, entry->key.plan_id);
-	cellar_begin_part(part, previous, entry->reads_cpu);
+	cellar_begin_part(part, previous, entry->reading);
 }
 
 static void
@@ -108,7 +108,8 @@ end_query_part(TrackedQuery *entry, CellarPart *part, bool counts_usage)
 {
 	cellar_end_part(part, tracked_entry(entry), counts_usage);
 	entry->elapsed_ns += part->elapsed_ns;
-	entry->cpu_ns += part->cpu_ns;
+	entry->used.cpu_ns += part->used.cpu_ns;
+	entry->used.run_queue_ns += part->used.run_queue_ns;
 	entry->ended = part->ended;
 	entry->message = GetCurrentStatementStartTimestamp();
 }
@@ -171,6 +172,7 @@ time_planning(Query *parse, const char *query_string, int cursor_options, ParamL
 	if (track)
 	{
 		instr_time	now;
+		uint64		elapsed_ns;
 		CellarStatement *entry;
 
 		INSTR_TIME_SET_CURRENT(now);
@@ -178,7 +180,9 @@ time_planning(Query *parse, const char *query_string, int cursor_options, ParamL
 		last_plan = result;
 		entry = cellar_find_statement(&last_key);
 		entry->counters[CELLAR_STATEMENT_PLANS]++;
-		entry->plan_ns += cellar_nanoseconds_between(began, now);
+		elapsed_ns = cellar_nanoseconds_between(began, now);
+		entry->plan_ns += elapsed_ns;
+		cellar_phase_times.plan_ns += elapsed_ns;
 		entry->changed = true;
 		cellar_take_parses(entry);
 		last_entry = entry;
@@ -217,7 +221,7 @@ identify_query(TrackedQuery *entry, QueryDesc *query)
 	else
 		entry->key = statement_key((int64) query->plannedstmt->queryId, cellar_plan_id(query->plannedstmt));
 	cellar_take_parses(tracked_entry(entry));
-	entry->reads_cpu = cellar_must_read_cpu(tracked_entry(entry));
+	entry->reading = cellar_choose_kernel_reading(tracked_entry(entry));
 }
 
 /* Tracks a query until its memory is freed. */
@@ -382,7 +386,7 @@ end_query(QueryDesc *query)
 	if (entry != NULL)
 	{
 		forget_query(entry);
-		cellar_count_execution(tracked_entry(entry), entry->elapsed_ns, entry->reads_cpu, entry->cpu_ns, entry->ended);
+		cellar_count_execution(tracked_entry(entry), entry->elapsed_ns, entry->reading, entry->used, entry->ended);
 
 		/*
 		 * A portal can be dropped long after its execution.  What a statement
@@ -444,7 +448,7 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	if (track)
 	{
 		key = statement_key((int64) statement->queryId, 0);
-		cellar_begin_part(&part, CELLAR_PHASE_PARSING, cellar_must_read_cpu(cellar_find_statement(&key)));
+		cellar_begin_part(&part, CELLAR_PHASE_PARSING, cellar_choose_kernel_reading(cellar_find_statement(&key)));
 	}
 	else if (nesting_level == 0 && !wrapper)
 		cellar_forget_phase();
@@ -474,7 +478,7 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 			cellar_add_text(entry->key.query_id, 0, query_string, location, length, "");
 		entry->has_text = true;
 		cellar_take_parses(entry);
-		cellar_count_execution(entry, part.elapsed_ns, part.reads_cpu, part.cpu_ns, part.ended);
+		cellar_count_execution(entry, part.elapsed_ns, part.reading, part.used, part.ended);
 		cellar_end_phase(CELLAR_PHASE_EXECUTING, part.ended);
 	}
 	/* Rows are sent to the client later. */

@@ -152,8 +152,9 @@ def sql_objects(schema):
             end += 1
         parameters = split_top_level(code[match.end() : end - 1])
         out = [re.match(r'OUT\s+"?(\w+)"?', part)[1] for part in parameters if part.startswith("OUT")]
-        # A function that returns a named type is described by that type.
-        functions[match[1]] = out
+        # A function that returns a named type of this schema has the columns of that type.
+        returned = re.match(rf"\s*RETURNS SETOF {schema}\.(\w+)\s", code[end:])
+        functions[match[1]] = objects.get(returned[1], []) if returned and returned[1].endswith("_counters") else out
     objects.update(functions)
     for name, body in re.findall(rf"CREATE VIEW {schema}\.(\w+) AS(.*?);", code, re.S):
         objects[name] = view_columns(body, functions)

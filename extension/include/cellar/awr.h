@@ -117,13 +117,15 @@ typedef struct CellarCpuTime
 	uint64		run_queue_ns;
 } CellarCpuTime;
 
-/* Parse times and commit times of sessions. */
+/* Times of the phases of sessions' statements. */
 typedef struct CellarCommandTimes
 {
 	uint64		parses;
 	uint64		parse_us;
 	uint64		commits;
 	uint64		commit_us;
+	uint64		plan_us;
+	uint64		execute_us;
 } CellarCommandTimes;
 
 extern Size cellar_cpu_bytes(void);

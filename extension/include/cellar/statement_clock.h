@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * cellar/statement_clock.h
- *	  Elapsed time and CPU time of the phases of statements.
+ *	  Elapsed time, CPU time and run-queue time of the phases of statements.
  *
  *-------------------------------------------------------------------------
  */
@@ -21,13 +21,37 @@ typedef enum CellarPhase
 	CELLAR_PHASE_EXECUTING
 } CellarPhase;
 
+/* Times of top-level statements of this session that are not in the totals of command_times.c yet. */
+typedef struct CellarPhaseTimes
+{
+	uint64		plan_ns;
+	uint64		execute_ns;
+} CellarPhaseTimes;
+
+extern CellarPhaseTimes cellar_phase_times;
+
 extern void cellar_end_phase(CellarPhase phase, instr_time time);
 extern instr_time cellar_begin_phase(CellarPhase previous);
 extern bool cellar_last_phase_end(instr_time *time);
 extern void cellar_forget_phase(void);
 extern uint64 cellar_nanoseconds_between(instr_time from, instr_time to);
-extern uint64 cellar_read_cpu(void);
-extern bool cellar_must_read_cpu(const CellarStatement *entry);
-extern void cellar_learn_cpu(CellarStatement *entry, uint64 used_ns);
+/* What the kernel counts of a process, or of one execution. */
+typedef struct CellarKernelTimes
+{
+	uint64		cpu_ns;
+	uint64		run_queue_ns;	/* ready to run, but waiting for a CPU */
+} CellarKernelTimes;
+
+/* Which of them are read for an execution */
+typedef enum CellarKernelReading
+{
+	CELLAR_READ_NOTHING,
+	CELLAR_READ_CPU,
+	CELLAR_READ_CPU_AND_RUN_QUEUE
+} CellarKernelReading;
+
+extern CellarKernelTimes cellar_read_kernel_times(CellarKernelReading reading);
+extern CellarKernelReading cellar_choose_kernel_reading(const CellarStatement *entry);
+extern void cellar_learn_kernel_times(CellarStatement *entry, CellarKernelReading reading, CellarKernelTimes used);
 
 #endif							/* CELLAR_STATEMENT_CLOCK_H */

@@ -25,17 +25,18 @@ typedef struct CellarUsage
 /* A call of ExecutorStart, ExecutorRun or ExecutorFinish, or a utility statement. */
 typedef struct CellarPart
 {
-	bool		reads_cpu;
+	CellarKernelReading reading;
 	CellarUsage before;
 	instr_time	began;
 	instr_time	ended;
-	uint64		started_cpu_ns; /* if reads_cpu */
+	CellarKernelTimes started;
 	uint64		elapsed_ns;		/* as the next, valid when the part has ended */
-	uint64		cpu_ns;			/* 0 unless reads_cpu */
+	CellarKernelTimes used;
 } CellarPart;
 
-extern void cellar_begin_part(CellarPart *part, CellarPhase previous, bool reads_cpu);
+extern void cellar_begin_part(CellarPart *part, CellarPhase previous, CellarKernelReading reading);
 extern void cellar_end_part(CellarPart *part, CellarStatement *statement, bool counts_usage);
-extern void cellar_count_execution(CellarStatement *statement, uint64 elapsed_ns, bool reads_cpu, uint64 cpu_ns, instr_time ended);
+extern void cellar_count_execution(CellarStatement *statement, uint64 elapsed_ns, CellarKernelReading reading,
+								   CellarKernelTimes used, instr_time ended);
 
 #endif							/* CELLAR_STATEMENT_PART_H */

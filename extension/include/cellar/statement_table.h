@@ -24,6 +24,7 @@ typedef enum CellarStatementCounter
 	CELLAR_STATEMENT_CALLS,
 	CELLAR_STATEMENT_ELAPSED_US,
 	CELLAR_STATEMENT_CPU_US,
+	CELLAR_STATEMENT_RUN_QUEUE_US,
 	CELLAR_STATEMENT_PLANS,
 	CELLAR_STATEMENT_PLAN_US,
 	CELLAR_STATEMENT_PARSES,
@@ -53,10 +54,12 @@ typedef enum CellarStatementCounter
 typedef struct CellarStatement
 {
 	CellarStatementKey key;
-	uint64		elapsed_ns;		/* not in the counters yet, as the next two */
+	uint64		elapsed_ns;		/* not in the counters yet, as the next three */
 	uint64		cpu_ns;
+	uint64		run_queue_ns;
 	uint64		plan_ns;
 	uint64		mean_cpu_ns;	/* of an execution: mean of the last readings */
+	uint64		mean_run_queue_ns;	/* as mean_cpu_ns */
 	uint32		cpu_readings;	/* of the first executions */
 	bool		changed;		/* since the last flush */
 	bool		has_text;		/* the texts were stored, by this or another

@@ -97,7 +97,10 @@ fn merge_services(document: &mut Document) {
             (&mut sum.cpu_us, service.cpu_us),
             (&mut sum.run_queue_us, service.run_queue_us),
             (&mut sum.parse_us, service.parse_us),
+            (&mut sum.plan_us, service.plan_us),
+            (&mut sum.execute_us, service.execute_us),
             (&mut sum.commit_us, service.commit_us),
+            (&mut sum.parallel_us, service.parallel_us),
         ] {
             if let Some(value) = value {
                 *total = Some(total.unwrap_or(0.0) + value);
@@ -138,8 +141,8 @@ mod tests {
     #[test]
     fn samples_and_other_sources_are_merged() {
         let json = br#"{"format": 1,
-            "services": [{"database": "d", "backend_type": "client backend", "application": "a", "cpu_us": 5},
-                         {"database": "d", "backend_type": "parallel worker", "application": "a", "cpu_us": 7},
+            "services": [{"database": "d", "backend_type": "client backend", "application": "a", "cpu_us": 5, "plan_us": 1, "execute_us": 4},
+                         {"database": "d", "backend_type": "parallel worker", "application": "a", "cpu_us": 7, "parallel_us": 8},
                          {"backend_type": "checkpointer", "cpu_us": 9}],
             "sessions": {"idle_in_transaction": [{"pid": 1, "age_us": 10}], "blocking": null},
             "ash": {"period_us": 100, "by_service": [{"database": "d", "user": "u", "application": "a", "samples": 3}],
@@ -151,6 +154,7 @@ mod tests {
             (document.services.len(), service.cpu_us, service.samples, &*service.role),
             (1, Some(12.0), Some(3.0), "u")
         );
+        assert_eq!((service.plan_us, service.execute_us, service.parallel_us), (Some(1.0), Some(4.0), Some(8.0)));
         let idle: Vec<_> =
             document.sessions.idle_in_transaction.iter().map(|session| (session.pid, session.max_us)).collect();
         assert_eq!(idle, [(Some(1), Some(200.0)), (Some(3), Some(50.0))]);

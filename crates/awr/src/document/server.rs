@@ -134,7 +134,11 @@ records! {
         cpu_us: Measure,
         run_queue_us: Measure,
         parse_us: Measure,
+        plan_us: Measure,
+        execute_us: Measure,
         commit_us: Measure,
+        /// Elapsed time of parallel workers.
+        parallel_us: Measure,
     }
 
     Slru {

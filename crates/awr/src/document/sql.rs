@@ -25,6 +25,7 @@ records! {
         parse_us: Measure,
         elapsed_us: Measure,
         cpu_us: Measure,
+        run_queue_us: Measure,
         rows: Measure,
         shared_blks_hit: Measure,
         shared_blks_read: Measure,

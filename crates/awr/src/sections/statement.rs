@@ -250,6 +250,7 @@ fn totals(plans: &[Plan<'_>]) -> Section {
         "Executions",
         "Elapsed Time",
         "CPU Time",
+        "CPU Queue",
         "I/O Wait",
         "Max Time",
         "Rows Processed",
@@ -272,6 +273,7 @@ fn totals(plans: &[Plan<'_>]) -> Section {
             Cell::count(sql.calls),
             Cell::duration(sql.elapsed_us),
             Cell::duration(sql.cpu_us),
+            Cell::duration(sql.run_queue_us),
             Cell::duration(sql.io_us),
             Cell::duration(sql.max_us),
             Cell::count(sql.rows),
@@ -289,7 +291,8 @@ fn totals(plans: &[Plan<'_>]) -> Section {
         ]
     }));
     Section::new("sql-plan-statistics", Group::Sql, "Plan Statistics")
-        .note("Gets, reads and temporary blocks are blocks, parallel workers included; CPU Time does not include parallel workers")
+        .note("Gets, reads and temporary blocks are blocks, parallel workers included; CPU Time and CPU Queue, the time waiting for a core, exclude them")
+        .note("CPU Time and CPU Queue of statements with a mean CPU Time below 1 ms are estimated from a part of the executions")
         .note("I/O Wait is measured if track_io_timing is on. Offload Eligible, Saved by SI, Offload Returned: Smart Scan bytes")
         .table_or(table, NO_EXECUTION)
 }
@@ -300,6 +303,7 @@ fn per_execution(plans: &[Plan<'_>]) -> Section {
         "Executions",
         "Elapsed Time",
         "CPU Time",
+        "CPU Queue",
         "I/O Wait",
         "Rows Processed",
         "Buffer Gets",
@@ -320,6 +324,7 @@ fn per_execution(plans: &[Plan<'_>]) -> Section {
             Cell::count(sql.calls),
             Cell::duration(each(sql.elapsed_us)),
             Cell::duration(each(sql.cpu_us)),
+            Cell::duration(each(sql.run_queue_us)),
             Cell::duration(each(sql.io_us)),
             Cell::decimal(each(sql.rows), 1),
             Cell::decimal(each(sql.gets), 1),

@@ -257,7 +257,10 @@ fn services(view: &View<'_>) -> Section {
         "DB CPU (s)",
         "CPU run queue (s)",
         "Parse (s)",
+        "Plan (s)",
+        "Execute (s)",
         "Commit (s)",
+        "Parallel (s)",
     ];
     let db_time = |samples: Measure| samples.zip(period).map(|(samples, us)| samples * us);
     let services = top(document.services.iter(), SERVICE_ROWS, |service| {
@@ -274,11 +277,14 @@ fn services(view: &View<'_>) -> Section {
             Cell::seconds(service.cpu_us, 1),
             Cell::seconds(service.run_queue_us, 1),
             Cell::seconds(service.parse_us, 1),
+            Cell::seconds(service.plan_us, 1),
+            Cell::seconds(service.execute_us, 1),
             Cell::seconds(service.commit_us, 1),
+            Cell::seconds(service.parallel_us, 1),
         ]
     }));
     Section::new("services", Group::Waits, "Service Statistics")
-        .note("A service is an application_name; DB time is sampled, CPU times are counted by the kernel, parses and commits are timed")
+        .note("A service is an application_name; DB time is sampled, CPU times are counted by the kernel, parse, plan, execution and commit times of sessions and the time of their parallel workers are timed")
         .table_or(table.without_empty_columns(), no_samples(view))
 }
 

@@ -20,6 +20,8 @@ pub struct Sql<'a> {
     pub parse_us: Measure,
     pub elapsed_us: Measure,
     pub cpu_us: Measure,
+    /// Time that sessions were ready to run, but waited for a CPU.
+    pub run_queue_us: Measure,
     pub io_us: Measure,
     pub rows: Measure,
     pub gets: Measure,
@@ -55,6 +57,7 @@ impl<'a> Sql<'a> {
         add(&mut self.parse_us, statement.parse_us);
         add(&mut self.elapsed_us, statement.elapsed_us);
         add(&mut self.cpu_us, statement.cpu_us);
+        add(&mut self.run_queue_us, statement.run_queue_us);
         add(&mut self.rows, statement.rows);
         let (shared_hit, shared_read) = (statement.shared_blks_hit, statement.shared_blks_read);
         add(&mut self.gets, sum([shared_hit, shared_read, statement.local_blks_hit, statement.local_blks_read]));
