@@ -274,7 +274,7 @@ cellar_define_settings(void)
 							   "If empty, cellar.consumer_group_mappings determines the group.",
 							   &cellar_consumer_group,
 							   "",
-							   PGC_USERSET,
+							   PGC_SUSET,
 							   0,
 							   cellar_check_consumer_group, cellar_assign_consumer_group, NULL);
 

@@ -14,8 +14,9 @@
  * the group publishes nothing, and has the value of the configuration file, which
  * the postmaster publishes in a further slot.
  *
- * Session samples contain the number of a group.  The names of all groups that the
- * sampler has seen since the start of the server are in a table.
+ * Session samples contain the number of a group.  The names of the groups of all
+ * samples in the ring are in a table.  When the table is full, the sampler removes
+ * the names to which no sample refers any more, and uses their numbers again.
  *
  *-------------------------------------------------------------------------
  */
@@ -56,8 +57,9 @@ typedef struct GroupSlot
 
 typedef struct ConsumerGroups
 {
-	int			name_count;		/* only the sampler adds names */
-	char		names[GROUPS_MAX][NAMEDATALEN];
+	int			name_count;		/* without the last one; only the sampler adds
+								 * and removes names */
+	char		names[GROUPS_MAX][NAMEDATALEN]; /* empty: not in use */
 	GroupSlot	configured;		/* the postmaster's */
 	GroupSlot	slots[FLEXIBLE_ARRAY_MEMBER];	/* by process number */
 } ConsumerGroups;
@@ -112,6 +114,7 @@ cellar_consumer_groups_init(void)
 	{
 		memset(groups, 0, cellar_consumer_groups_bytes());
 		write_slot(&groups->configured, 0, cellar_consumer_group);
+		strlcpy(groups->names[GROUPS_MAX - 1], FURTHER_GROUPS, NAMEDATALEN);
 	}
 }
 
@@ -188,27 +191,52 @@ cellar_read_consumer_group(int slot, int pid, const char *application, char *gro
 		strlcpy(group, DEFAULT_GROUP, NAMEDATALEN);
 }
 
+/* Removes the names to which no sample refers.  Returns the index of one of them, or -1. */
+static int
+remove_unused_names(void)
+{
+	bool		used[GROUPS_MAX + 1] = {false};
+	int			unused = -1;
+
+	if (!cellar_find_sampled_groups(used))
+		return -1;
+	for (int i = 0; i < groups->name_count; i++)
+	{
+		if (!used[i + 1])
+		{
+			groups->names[i][0] = '\0';
+			unused = i;
+		}
+	}
+	return unused;
+}
+
 /* Returns the number of a group, which is above 0.  Called by the sampler. */
 uint16
 cellar_consumer_group_number(const char *group)
 {
-	int			count = groups->name_count;
+	int			unused = -1;
 
-	for (int i = 0; i < count; i++)
+	for (int i = 0; i < groups->name_count; i++)
 	{
 		if (strcmp(groups->names[i], group) == 0)
 			return i + 1;
+		if (groups->names[i][0] == '\0')
+			unused = i;
 	}
-	if (count == GROUPS_MAX)
+	if (unused < 0 && groups->name_count < GROUPS_MAX - 1)
+		unused = groups->name_count++;
+	if (unused < 0)
+		unused = remove_unused_names();
+	if (unused < 0)
 		return GROUPS_MAX;
-	strlcpy(groups->names[count], count == GROUPS_MAX - 1 ? FURTHER_GROUPS : group, NAMEDATALEN);
-	/* Readers see the name before a sample with its number. */
-	pg_write_barrier();
-	groups->name_count = count + 1;
-	return count + 1;
+
+	/* Readers look the name of a sample up under the lock of the ring, and no sample refers to this one yet. */
+	strlcpy(groups->names[unused], group, NAMEDATALEN);
+	return unused + 1;
 }
 
-/* Returns the name of a group; NULL for number 0. */
+/* Returns the name of the group of a sample; NULL for number 0.  The caller holds the lock of the ring. */
 const char *
 cellar_consumer_group_name(uint16 number)
 {

@@ -79,6 +79,26 @@ cellar_end_tick(bool late)
 	LWLockRelease(ring_lock);
 }
 
+/*
+ * Sets used[n] for each number n of a consumer group to which a sample refers.
+ * Returns false, without a look at the samples, if few of them are new since the
+ * last call: the same groups are in use.  Called by the sampler.
+ */
+bool
+cellar_find_sampled_groups(bool *used)
+{
+	static uint64 last_sequence = 0;
+	uint64		count = Min(ring->next_sequence - 1, ring->capacity);
+
+	if (last_sequence != 0 && ring->next_sequence - last_sequence < ring->capacity / 16)
+		return false;
+	last_sequence = ring->next_sequence;
+	/* No other process writes to the ring. */
+	for (uint64 i = 1; i <= count; i++)
+		used[ring->samples[(ring->next_sequence - i) % ring->capacity].consumer_group] = true;
+	return true;
+}
+
 static const char *
 state_name(const CellarSample *sample)
 {
@@ -96,7 +116,7 @@ state_name(const CellarSample *sample)
 }
 
 static void
-put_sample(ReturnSetInfo *rsinfo, uint64 sequence, const CellarSample *sample)
+put_sample(ReturnSetInfo *rsinfo, uint64 sequence, const CellarSample *sample, const char *consumer_group)
 {
 	Datum		values[20];
 	bool		nulls[20] = {false};
@@ -136,9 +156,9 @@ put_sample(ReturnSetInfo *rsinfo, uint64 sequence, const CellarSample *sample)
 	nulls[17] = sample->blocker_pid == 0;
 	values[18] = Int64GetDatum(sample->temp_bytes);
 	nulls[18] = sample->temp_bytes < 0;
-	nulls[19] = sample->consumer_group == 0;
-	if (sample->consumer_group != 0)
-		values[19] = CStringGetTextDatum(cellar_consumer_group_name(sample->consumer_group));
+	nulls[19] = consumer_group == NULL;
+	if (consumer_group != NULL)
+		values[19] = CStringGetTextDatum(consumer_group);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
@@ -155,6 +175,7 @@ cellar_get_samples(PG_FUNCTION_ARGS)
 	for (;;)
 	{
 		CellarSample sample;
+		char		group[NAMEDATALEN];
 		uint64		oldest;
 		bool		found;
 
@@ -163,11 +184,16 @@ cellar_get_samples(PG_FUNCTION_ARGS)
 		sequence = Max(sequence, oldest);
 		found = sequence < ring->next_sequence;
 		if (found)
+		{
 			sample = ring->samples[sequence % ring->capacity];
+			/* The number of the group can get another name as soon as the sample is replaced. */
+			if (sample.consumer_group != 0)
+				strlcpy(group, cellar_consumer_group_name(sample.consumer_group), NAMEDATALEN);
+		}
 		LWLockRelease(ring_lock);
 		if (!found)
 			break;
-		put_sample(rsinfo, sequence++, &sample);
+		put_sample(rsinfo, sequence++, &sample, sample.consumer_group != 0 ? group : NULL);
 	}
 	return (Datum) 0;
 }

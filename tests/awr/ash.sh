@@ -284,6 +284,10 @@ check_matches "the text report lists consumer groups" "$(q "SELECT awr.report($e
 for wrong in "etl" "=batch" "etl=" "etl=a b" "etl=batch," "etl=batch,,x=y" '"etl=batch' "etl=$(printf 'x%.0s' {1..64})" "$(printf 'x%.0s' {1..64}) =batch" "etl=bätch"; do
     check_equal "wrong mappings are refused: $wrong" "$(sqlstate_of ash postgres "ALTER SYSTEM SET cellar.consumer_group_mappings = '$wrong'")" 22023
 done
+q "CREATE ROLE ordinary LOGIN"
+check_equal "an ordinary role may not choose its group" "$(sqlstate_of ash postgres "SET ROLE ordinary; SET cellar.consumer_group = 'reporting'") $(sqlstate_of ash postgres "SET ROLE ordinary; ALTER ROLE ordinary SET cellar.consumer_group = 'reporting'")" "42501 42501"
+q "GRANT SET ON PARAMETER cellar.consumer_group TO ordinary"
+check_equal "a role with the privilege SET may choose its group" "$(q "SET ROLE ordinary; SET cellar.consumer_group = 'reporting'; SHOW cellar.consumer_group")" reporting
 check_equal "a wrong name of a group is refused" "$(sqlstate_of ash postgres "SET cellar.consumer_group = 'a b'")" 22023
 check_matches "the error says what is wrong" \
     "$(sql ash postgres -c "ALTER SYSTEM SET cellar.consumer_group_mappings = 'etl'" 2>&1 || true)" 'No "=" and consumer group after the pattern in "etl"'

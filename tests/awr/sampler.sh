@@ -22,7 +22,7 @@ head -c 4096 /dev/zero >"$WORK/offset"
 chmod 644 "$WORK/offset"
 cc -shared -fPIC -O1 -o "$WORK/clock.so" "$ROOT/tests/awr/clock.c"
 export CLOCK_OFFSET=$WORK/offset
-LD_PRELOAD=$WORK/clock.so begin_cluster "cellar.awr_sample_period = 100ms" "max_worker_processes = 12"
+LD_PRELOAD=$WORK/clock.so begin_cluster "cellar.awr_sample_period = 100ms" "cellar.awr_sample_buffer = 64kB" "max_worker_processes = 12"
 ticks() { q "SELECT ticks FROM awr.get_sampler_state()"; }
 
 # ---- the clock ----
@@ -98,6 +98,30 @@ done
 q "ALTER SYSTEM RESET cellar.awr_sample_period"
 q "SELECT pg_reload_conf()" >/dev/null
 wait_for "ticks > $first FROM awr.get_sampler_state()"
+
+# ---- more consumer groups than the table of names holds ----
+
+# Sixteen sessions have 70 groups each, one after the other; the ring holds the samples of a second.
+q "ALTER SYSTEM SET cellar.awr_sample_period = '10ms'"
+q "SELECT pg_reload_conf()" >/dev/null
+changing=()
+for ((n = 0; n < 16; n++)); do
+    q "DO \$\$ DECLARE seen bigint; BEGIN
+        FOR i IN 1..70 LOOP
+            PERFORM set_config('cellar.consumer_group', 'group-$n-' || i, false);
+            seen := (SELECT ticks FROM awr.get_sampler_state());
+            WHILE (SELECT ticks FROM awr.get_sampler_state()) < seen + 2 LOOP PERFORM pg_sleep(0.004); END LOOP;
+        END LOOP;
+        PERFORM set_config('cellar.consumer_group', 'last-$n', false);
+        PERFORM pg_sleep(0.3);
+    END \$\$" &
+    changing+=($!)
+done
+wait "${changing[@]}"
+check_equal "names of groups that no sample has are removed: the last ones of 1136 are not (other)" \
+    "$(q "SELECT count(DISTINCT consumer_group) FILTER (WHERE consumer_group LIKE 'last-%') > 0, count(*) FILTER (WHERE consumer_group = '(other)') FROM awr.get_samples(0)")" "t|0"
+q "ALTER SYSTEM RESET cellar.awr_sample_period"
+q "SELECT pg_reload_conf()" >/dev/null
 
 # ---- a cell that does not answer ----
 

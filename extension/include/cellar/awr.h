@@ -107,6 +107,7 @@ extern Size cellar_samples_bytes(void);
 extern void cellar_samples_init(LWLock *lock);
 extern void cellar_add_sample(const CellarSample *sample);
 extern void cellar_end_tick(bool late);
+extern bool cellar_find_sampled_groups(bool *used);
 
 /* cpu_times.c */
 
