@@ -3,6 +3,21 @@
 -- complain if script is sourced in psql, rather than via ALTER EXTENSION
 \echo Use "ALTER EXTENSION cellar UPDATE TO '1.1'" to load this file. \quit
 
+-- The server must have loaded the library of this version: functions below are not in an older one.
+DO $$
+BEGIN
+  CREATE FUNCTION cellar.get_library_version()
+  RETURNS text
+  AS 'MODULE_PATHNAME', 'cellar_get_library_version'
+  LANGUAGE C STRICT IMMUTABLE PARALLEL SAFE;
+EXCEPTION WHEN undefined_function THEN
+  RAISE EXCEPTION 'the server has loaded a library "cellar" that is older than version 1.1 of the extension'
+    USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Restart the server, so that it loads the installed library.';
+END
+$$;
+
+COMMENT ON FUNCTION cellar.get_library_version() IS 'version of the library that the server has loaded';
+
 -- Disk groups: the names are those of Oracle's v$asm_diskgroup, v$asm_disk and v$asm_operation
 
 CREATE FUNCTION cellar.get_disk_groups(OUT cell text, OUT report jsonb)

@@ -40,6 +40,7 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
+#include "cellar.h"
 #include "cellar/awr.h"
 #include "cellar/compat.h"
 #include "cellar/statistics.h"
@@ -307,7 +308,7 @@ cellar_get_cpu(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, COLUMNS);
 	cellar_flush_command_times();
 	for (int i = 0; times != NULL && i < TOTALS; i++)
 	{

@@ -25,6 +25,7 @@
 #include "utils/memutils.h"
 #include "utils/tuplestore.h"
 
+#include "cellar.h"
 #include "cellar/awr.h"
 #include "cellar/compat.h"
 #include "cellar/shared_table.h"
@@ -303,7 +304,7 @@ put_relations(ReturnSetInfo *rsinfo, bool takes)
 Datum
 cellar_get_relations(PG_FUNCTION_ARGS)
 {
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 3 + COUNTERS);
 	put_relations((ReturnSetInfo *) fcinfo->resultinfo, false);
 	return (Datum) 0;
 }
@@ -312,7 +313,7 @@ cellar_get_relations(PG_FUNCTION_ARGS)
 Datum
 cellar_take_relations(PG_FUNCTION_ARGS)
 {
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 3 + COUNTERS);
 	put_relations((ReturnSetInfo *) fcinfo->resultinfo, true);
 	return (Datum) 0;
 }

@@ -20,6 +20,7 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
+#include "cellar.h"
 #include "cellar/awr.h"
 #include "cellar/compat.h"
 #include "cellar/statistics.h"
@@ -169,7 +170,7 @@ cellar_get_samples(PG_FUNCTION_ARGS)
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	uint64		sequence = (uint64) Max(PG_GETARG_INT64(0), 0) + 1;
 
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 20);
 	if (ring == NULL || ring->capacity == 0)
 		return (Datum) 0;
 	for (;;)
@@ -208,6 +209,7 @@ cellar_get_sampler_state(PG_FUNCTION_ARGS)
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
+	cellar_check_columns(fcinfo, desc, lengthof(values));
 	if (ring == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -28,6 +28,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "cellar.h"
 #include "cellar/awr.h"
 #include "cellar/compat.h"
 
@@ -35,6 +36,9 @@ PGDLLEXPORT void cellar_awr_worker_main(Datum arg);
 
 /* Session samples are stored this often. */
 #define STORE_SAMPLES_US	(60 * USECS_PER_SEC)
+
+/* For so long after the start of the server, each worker warns of an extension of another version. */
+#define VERSION_WARNING_AT_START	(2 * USECS_PER_MINUTE)
 
 /* Returns the last multiple of the snapshot interval that is not after a time. */
 static TimestampTz
@@ -65,6 +69,20 @@ repository_exists(void)
 
 	return OidIsValid(extension) && OidIsValid(schema) &&
 		getExtensionOfObject(NamespaceRelationId, schema) == extension;
+}
+
+/* Logs a warning in the first minutes of a server, and once an hour, if library and repository are of different versions. */
+static void
+check_version(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (now - PgStartTime > VERSION_WARNING_AT_START && now % USECS_PER_HOUR >= USECS_PER_MINUTE)
+		return;
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	cellar_warn_of_other_version();
+	CommitTransactionCommand();
 }
 
 /*
@@ -122,6 +140,8 @@ cellar_awr_worker_main(Datum arg)
 	 */
 	SetConfigOption("lock_timeout", "200ms", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("default_transaction_read_only", "off", PGC_SUSET, PGC_S_OVERRIDE);
+
+	check_version();
 
 	/*
 	 * Creating partitions needs strong locks, which a snapshot must not hold

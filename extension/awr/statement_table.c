@@ -21,6 +21,7 @@
 #include "utils/memutils.h"
 #include "utils/tuplestore.h"
 
+#include "cellar.h"
 #include "cellar/awr.h"
 #include "cellar/compat.h"
 #include "cellar/shared_table.h"
@@ -337,7 +338,7 @@ put_statements(ReturnSetInfo *rsinfo, bool takes)
 Datum
 cellar_get_statements(PG_FUNCTION_ARGS)
 {
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 6 + COUNTERS);
 	put_statements((ReturnSetInfo *) fcinfo->resultinfo, false);
 	return (Datum) 0;
 }
@@ -346,7 +347,7 @@ cellar_get_statements(PG_FUNCTION_ARGS)
 Datum
 cellar_take_statements(PG_FUNCTION_ARGS)
 {
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 6 + COUNTERS);
 	put_statements((ReturnSetInfo *) fcinfo->resultinfo, true);
 	return (Datum) 0;
 }

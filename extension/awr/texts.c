@@ -24,6 +24,7 @@
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
+#include "cellar.h"
 #include "cellar/awr.h"
 #include "cellar/compat.h"
 
@@ -222,7 +223,7 @@ cellar_get_plans(PG_FUNCTION_ARGS)
 	StringInfoData copy;
 	char	   *place;
 
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 5);
 	if (ring == NULL)
 		return (Datum) 0;
 

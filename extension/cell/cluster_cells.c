@@ -21,6 +21,7 @@
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
+#include "cellar.h"
 #include "cellar/cell.h"
 #include "cellar/compat.h"
 
@@ -190,7 +191,7 @@ cellar_get_directories(PG_FUNCTION_ARGS)
 	DIR		   *dir;
 	struct dirent *entry;
 
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 3);
 	put_directory(rsinfo, InvalidOid, GLOBALTABLESPACE_OID, "global");
 	put_directories(rsinfo, DEFAULTTABLESPACE_OID, "base");
 	dir = AllocateDir("pg_tblspc");

@@ -13,6 +13,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/tuplestore.h"
 
+#include "cellar.h"
 #include "cellar/cell.h"
 #include "cellar/compat.h"
 
@@ -56,7 +57,7 @@ cellar_disk_group_reports(PG_FUNCTION_ARGS)
 		.warn = warn
 	};
 
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 2);
 	cellar_query_cells(&query, (ReturnSetInfo *) fcinfo->resultinfo);
 	return (Datum) 0;
 }

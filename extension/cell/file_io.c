@@ -18,6 +18,7 @@
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
+#include "cellar.h"
 #include "cellar/cell.h"
 #include "cellar/compat.h"
 
@@ -163,7 +164,7 @@ cellar_file_io_counts(PG_FUNCTION_ARGS)
 		.warn = warn
 	};
 
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 7);
 	cellar_query_cells(&query, (ReturnSetInfo *) fcinfo->resultinfo);
 	return (Datum) 0;
 }
@@ -183,7 +184,7 @@ cellar_file_type_io_counts(PG_FUNCTION_ARGS)
 		.warn = warn
 	};
 
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 11);
 	cellar_query_cells(&query, (ReturnSetInfo *) fcinfo->resultinfo);
 	return (Datum) 0;
 }

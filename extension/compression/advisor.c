@@ -22,6 +22,7 @@
 #include "utils/rel.h"
 #include "utils/tuplestore.h"
 
+#include "cellar.h"
 #include "cellar/cell.h"
 #include "cellar/compat.h"
 #include "cellar/compression.h"
@@ -108,7 +109,7 @@ cellar_estimate_compression(PG_FUNCTION_ARGS)
 	char	   *pages = palloc(SAMPLE_RUNS * SAMPLE_RUN_PAGES * BLCKSZ);
 	ListCell   *lc;
 
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 4);
 	cellar_check_kind(relation);
 	cellar_check_readable(relation);
 	foreach(lc, find_all_inheritors(relation, AccessShareLock, NULL))

@@ -31,6 +31,7 @@
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
+#include "cellar.h"
 #include "cellar/compat.h"
 #include "cellar/compression.h"
 
@@ -201,7 +202,7 @@ cellar_compression_tasks(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 9);
 	for (int i = 0; shared != NULL && i < lengthof(shared->tasks); i++)
 	{
 		CellarTask	task;

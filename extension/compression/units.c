@@ -16,6 +16,7 @@
 #include "utils/rel.h"
 #include "utils/tuplestore.h"
 
+#include "cellar.h"
 #include "cellar/cell.h"
 #include "cellar/compat.h"
 #include "cellar/compression.h"
@@ -87,7 +88,7 @@ cellar_compression_units(PG_FUNCTION_ARGS)
 	Oid			relation = PG_GETARG_OID(0);
 	ListCell   *lc;
 
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 7);
 	cellar_check_readable(relation);
 	foreach(lc, find_all_inheritors(relation, AccessShareLock, NULL))
 		put_units((ReturnSetInfo *) fcinfo->resultinfo, lfirst_oid(lc));

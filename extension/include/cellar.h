@@ -13,6 +13,8 @@
 #ifndef CELLAR_H
 #define CELLAR_H
 
+#include "access/tupdesc.h"
+#include "fmgr.h"
 #include "postmaster/bgworker.h"
 
 #define CELLAR_SCAN_NAME	"Smart Scan"
@@ -54,6 +56,11 @@ extern bool cellar_auto_compression;
 extern int	cellar_compression_naptime; /* seconds */
 
 extern void cellar_define_settings(void);
+
+/* library_version.c */
+extern void cellar_begin_rows(FunctionCallInfo fcinfo, int columns);
+extern void cellar_check_columns(FunctionCallInfo fcinfo, TupleDesc declared, int columns);
+extern void cellar_warn_of_other_version(void);
 
 /* launcher.c */
 extern BackgroundWorker cellar_worker(const char *function, const char *name);

@@ -29,6 +29,7 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
+#include "cellar.h"
 #include "cellar/planner.h"
 
 PG_FUNCTION_INFO_V1(cellar_why_not_offloaded);
@@ -212,7 +213,7 @@ cellar_why_not_offloaded(PG_FUNCTION_ARGS)
 	Notes	   *last = statement_notes();
 	ListCell   *lc;
 
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 4);
 	last = last == &notes[0] ? &notes[1] : &notes[0];
 	foreach(lc, last->notes)
 	{

@@ -180,6 +180,25 @@ SELECT awr.drop_baseline('test');
 SELECT awr.drop_expired_snapshots('8 days');
 SELECT awr.drop_baseline('test');
 
+-- SQL objects of another version than the library are refused, with what to do.
+SELECT cellar.get_library_version() = extversion AS same FROM pg_extension WHERE extname = 'cellar';
+CREATE SCHEMA other_version;
+CREATE FUNCTION other_version.get_cpu(OUT database oid, OUT backend_type text) RETURNS SETOF record
+  AS '$libdir/cellar', 'cellar_get_cpu' LANGUAGE C;
+CREATE FUNCTION other_version.get_sampler_state(OUT next_sequence bigint, OUT ticks bigint, OUT late_ticks bigint, OUT capacity bigint, OUT period_ms integer, OUT more integer) RETURNS record
+  AS '$libdir/cellar', 'cellar_get_sampler_state' LANGUAGE C;
+SELECT * FROM other_version.get_cpu();
+BEGIN;
+UPDATE pg_extension SET extversion = '1.0.9' WHERE extname = 'cellar';
+SELECT * FROM other_version.get_cpu();
+ROLLBACK;
+BEGIN;
+UPDATE pg_extension SET extversion = '1.10' WHERE extname = 'cellar';
+SELECT * FROM other_version.get_sampler_state();
+ROLLBACK;
+DROP FUNCTION other_version.get_cpu(), other_version.get_sampler_state();
+DROP SCHEMA other_version;
+
 -- Only members of pg_monitor use the repository.
 CREATE ROLE awr_nobody;
 CREATE ROLE awr_monitor;

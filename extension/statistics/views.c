@@ -19,6 +19,7 @@
 #include "utils/lsyscache.h"
 #include "utils/tuplestore.h"
 
+#include "cellar.h"
 #include "cellar/cell.h"
 #include "cellar/compat.h"
 #include "cellar/statistics.h"
@@ -45,7 +46,7 @@ cellar_sysstat(PG_FUNCTION_ARGS)
 {
 	CellarCounts counts;
 
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 2);
 	cellar_read_system_counts(&counts);
 	for (int i = 0; i < CELLAR_STATS; i++)
 	{
@@ -84,7 +85,7 @@ visible_session(int slot, CellarCounts *counts)
 Datum
 cellar_sesstat(PG_FUNCTION_ARGS)
 {
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 3);
 	cellar_attach_session();
 	for (int slot = 0; slot < cellar_session_slots(); slot++)
 	{
@@ -122,7 +123,7 @@ cellar_system_event(PG_FUNCTION_ARGS)
 {
 	CellarCounts counts;
 
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 5);
 	cellar_read_system_counts(&counts);
 	for (int event = 0; event < CELLAR_WAITS; event++)
 	{
@@ -138,7 +139,7 @@ cellar_system_event(PG_FUNCTION_ARGS)
 Datum
 cellar_session_event(PG_FUNCTION_ARGS)
 {
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 6);
 	cellar_attach_session();
 	for (int slot = 0; slot < cellar_session_slots(); slot++)
 	{
@@ -163,7 +164,7 @@ cellar_event_histogram(PG_FUNCTION_ARGS)
 {
 	CellarCounts counts;
 
-	InitMaterializedSRF(fcinfo, 0);
+	cellar_begin_rows(fcinfo, 3);
 	cellar_read_system_counts(&counts);
 	for (int event = 0; event < CELLAR_WAITS; event++)
 	{

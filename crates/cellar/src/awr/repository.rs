@@ -250,7 +250,8 @@ pub fn failure(error: &postgres::Error) -> Failure {
     match error.code() {
         Some(code) if *code == SqlState::INVALID_SCHEMA_NAME || *code == SqlState::UNDEFINED_TABLE || *code == SqlState::UNDEFINED_FUNCTION => {
             failure.hint(
-                "Create the repository with CREATE EXTENSION cellar, or connect to the database that contains the extension.",
+                "Create the repository with CREATE EXTENSION cellar, update an extension of an earlier version with ALTER EXTENSION cellar UPDATE, \
+                 or connect to the database that contains the extension.",
             )
         }
         Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => {

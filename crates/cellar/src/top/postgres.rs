@@ -219,7 +219,7 @@ fn facts(client: &mut Client, is_local: bool, usable: Option<bool>) -> Result<Fa
     let mut missing = Vec::new();
     if usable.is_none() {
         missing.push(format!(
-            "extension cellar is not created in database {database}: no cell I/O; statements need pg_stat_statements"
+            "extension cellar is not created in database {database}, or older than 1.1: no cell I/O; statements need pg_stat_statements"
         ));
     }
     if !sees_all {
