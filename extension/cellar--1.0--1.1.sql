@@ -878,6 +878,8 @@ LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION cellar.get_file_type_io() IS
   'file I/O through the mounts by file type, and by relation (filenode is not NULL; the counts of the file type include relations)';
+REVOKE ALL ON FUNCTION cellar.get_file_type_io() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cellar.get_file_type_io() TO pg_monitor;
 
 CREATE FUNCTION awr.get_directories(OUT database oid, OUT tablespace oid, OUT cell text)
 RETURNS SETOF record

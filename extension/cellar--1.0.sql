@@ -452,4 +452,8 @@ COMMENT ON FUNCTION cellar.cells() IS
   'the cells that store this cluster''s data directory or tablespaces, with number and size of this database''s tables on each';
 
 GRANT USAGE ON SCHEMA cellar TO PUBLIC;
-GRANT SELECT ON ALL TABLES IN SCHEMA cellar TO PUBLIC;
+GRANT SELECT ON
+  cellar.file_io, cellar.sysstat, cellar.sesstat, cellar.mystat, cellar.mount_event, cellar.system_event, cellar.session_event,
+  cellar.event_histogram, cellar.why_not_offloaded, cellar.offloadable_functions, cellar.compression_policy, cellar.compression_run,
+  cellar.compression_policies, cellar.compression_progress
+TO PUBLIC;

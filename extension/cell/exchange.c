@@ -38,13 +38,10 @@ cellar_exchange_begin(CellarExchange *exchange, Relation rel, const CellarLocati
 {
 	CellarError error;
 
-	exchange->relation = cellar_relation_request(rel, location->file);
 	exchange->session = cellar_session_open(location->socket_path, &error);
 	if (exchange->session == NULL)
-	{
-		cellar_request_free(exchange->relation);
 		cellar_report_error(error);
-	}
+	exchange->relation = cellar_relation_request(rel, location->file);
 }
 
 /*

@@ -204,7 +204,7 @@ static BackgroundWorkerHandle *
 start_worker(int number)
 {
 	const CellarTask *task = cellar_task(number);
-	CellarCommandStart start = {number, task->command, task->database, task->user};
+	CellarCommandStart start = {number, task->command, task->database, GetAuthenticatedUserId(), task->user};
 	BackgroundWorker worker = cellar_worker("cellar_command_worker_main", "cellar compression worker");
 	BackgroundWorkerHandle *handle;
 

@@ -24,6 +24,7 @@
 #include "catalog/catalog.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "postmaster/bgworker.h"
@@ -223,6 +224,15 @@ relations_with_storage(Oid relation, MemoryContext context)
 	return found;
 }
 
+/* Copies a text, or its first whole characters if it is longer than size - 1 bytes.  NULL becomes an empty text. */
+static void
+copy_text(char *target, const char *text, Size size)
+{
+	if (text == NULL)
+		text = "";
+	strlcpy(target, text, pg_mbcliplen(text, strlen(text), size - 1) + 1);
+}
+
 /* Copies the current error to the task, for the waiting session to raise. */
 static void
 record_failure(void)
@@ -233,9 +243,9 @@ record_failure(void)
 	error = CopyErrorData();
 	cellar_tasks_lock(true);
 	command_task->sqlstate = error->sqlerrcode;
-	strlcpy(command_task->message, error->message ? error->message : "", sizeof(command_task->message));
-	strlcpy(command_task->detail, error->detail ? error->detail : "", sizeof(command_task->detail));
-	strlcpy(command_task->hint, error->hint ? error->hint : "", sizeof(command_task->hint));
+	copy_text(command_task->message, error->message, sizeof(command_task->message));
+	copy_text(command_task->detail, error->detail, sizeof(command_task->detail));
+	copy_text(command_task->hint, error->hint, sizeof(command_task->hint));
 	cellar_tasks_unlock();
 }
 
@@ -251,7 +261,12 @@ cellar_command_worker_main(Datum arg)
 	before_shmem_exit(leave_task, (Datum) 0);
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
-	BackgroundWorkerInitializeConnectionByOid(start.database, start.user, 0);
+	/*
+	 * A role of SET ROLE or of a security definer function may lack LOGIN, which
+	 * a connection requires.  The flag forbids to change the role again.
+	 */
+	BackgroundWorkerInitializeConnectionByOid(start.database, start.login, 0);
+	SetUserIdAndSecContext(start.user, SECURITY_LOCAL_USERID_CHANGE);
 	CellarNoTransactionTimeout();
 	if (!cellar_task_attach(command_task, start.command))
 		proc_exit(0);

@@ -14,7 +14,7 @@ set -euo pipefail
 
 corners=(vacuum_full repack unique_column on_conflict triggers foreign_keys index_builds truncate alter_table tablespaces
     prepared_transactions unlogged_tables savepoints copy cursors snapshots row_locks partitions materialized_views
-    logical_replication databases incremental_backup standby_promotion canceled_compression damaged_unit pg_checksums
+    logical_replication databases incremental_backup standby_promotion canceled_compression roles damaged_unit pg_checksums
     pg_upgrade)
 all=$(($# == 0))
 [ $all = 1 ] || corners=("$@")
@@ -545,6 +545,25 @@ corner_canceled_compression() {
     reached=$(q "SELECT string_agg(DISTINCT level, ', ') FROM cellar.compression('interrupted') WHERE level <> 'query high' AND level <> 'none'")
     check_equal "the next compression completes the command" "$reached" ""
     same "the completed compression keeps the rows"
+}
+
+# compresses PREFIX LEVEL: executes cellar.compress of the table owned, after PREFIX. Prints the level that the table then has.
+compresses() { q "$1; SELECT level FROM cellar.compress('owned', '$2')" | tail -n 1; }
+
+corner_roles() {
+    q "CREATE ROLE owner_without_login NOLOGIN; CREATE ROLE other_role LOGIN; CREATE TABLE owned AS
+           SELECT g AS id, md5((g % 1000)::text) AS note FROM generate_series(1, 20000) g;
+       ALTER TABLE owned OWNER TO owner_without_login;
+       GRANT CREATE ON SCHEMA public TO owner_without_login;
+       SET ROLE owner_without_login;
+       CREATE FUNCTION compress_owned() RETURNS text LANGUAGE sql SECURITY DEFINER
+           AS \$\$ SELECT level FROM cellar.compress('owned', 'query high') \$\$" >/dev/null
+    check_equal "a role that cannot log in compresses its table after SET ROLE" \
+        "$(compresses 'SET ROLE owner_without_login' 'query low')" 'query low'
+    check_equal "another role compresses it with a security definer function of its owner" \
+        "$(q 'SET ROLE other_role; SELECT compress_owned()' | tail -n 1)" 'query high'
+    check_equal "another role does not compress it itself" \
+        "$(error_of "SET ROLE other_role; SELECT cellar.compress('owned')")" 42501
 }
 
 corner_damaged_unit() {

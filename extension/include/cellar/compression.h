@@ -55,7 +55,8 @@ typedef struct CellarCommandStart
 	int			task;			/* number of the slot */
 	uint64		command;
 	Oid			database;
-	Oid			user;
+	Oid			login;			/* the role that the session logged in as */
+	Oid			user;			/* the role that the command runs as */
 } CellarCommandStart;
 
 extern void cellar_request_tasks(void);
