@@ -92,6 +92,7 @@ cellar_open_cell_scan(CellarScanState *state)
 	CellarScanProgress *progress = &state->progress;
 	CellarRequest *request;
 	CellarError error;
+	const char *reason;
 
 	if (state->cell.session == NULL)
 	{
@@ -103,12 +104,12 @@ cellar_open_cell_scan(CellarScanState *state)
 		}
 	}
 
-	request = cellar_scan_request(state, state->setup.location.file);
+	request = cellar_scan_request(state, state->setup.location.file, &reason);
 	if (request == NULL)
 	{
 		cellar_leave_index_scan(state);
 		state->progress.source = CELLAR_ROWS_FROM_HEAP;
-		state->setup.fallback = "an expression without columns cannot be evaluated in advance, or a subquery has too many values";
+		state->setup.fallback = reason;
 		cellar_note_scan(RelationGetRelid(state->css.ss.ss_currentRelation), state->setup.fallback);
 		return;
 	}

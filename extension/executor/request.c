@@ -15,10 +15,7 @@
 #include "cellar/cell.h"
 #include "cellar/executor.h"
 
-/*
- * The most bytes of lookup tables and join filters in a request.  Further filters are left out.  A cell
- * refuses requests of more than 16 MiB.
- */
+/* The most bytes of lookup tables and join filters in a request.  Further filters are left out. */
 #define FILTER_BYTES_MAX	(12 * 1024 * 1024)
 
 /* Bytes of the encoding of a value other than an integer, beyond those of the value. */
@@ -37,12 +34,12 @@ keys_bytes(CellarJoinFilter *filter, Datum keys)
 /*
  * Builds the request for a scan.  The caller frees it.
  *
- * Returns NULL when a constant in an expression cannot be evaluated.  The
- * cell can then not be used: PostgreSQL must raise the error itself, if and
- * when its order of evaluation reaches the expression.
+ * Returns NULL, and sets *reason, when the cell cannot be used: a constant in an
+ * expression cannot be evaluated, and PostgreSQL must raise the error itself, if and
+ * when its order of evaluation reaches the expression; or the request is too large.
  */
 CellarRequest *
-cellar_scan_request(CellarScanState *state, const char *file)
+cellar_scan_request(CellarScanState *state, const char *file, const char **reason)
 {
 	Relation	rel = state->css.ss.ss_currentRelation;
 	Snapshot	snapshot = state->css.ss.ps.state->es_snapshot;
@@ -52,6 +49,11 @@ cellar_scan_request(CellarScanState *state, const char *file)
 	Size		filter_bytes = 0;
 	bool		aggregates = state->aggregate != NULL;
 
+	if (!cellar_execute_initplans(state))
+	{
+		*reason = "a subquery that might raise an error must not be executed before a row needs its value";
+		return NULL;
+	}
 	if (aggregates && state->aggregate->lookups != NIL)
 	{
 		int64		lookup_bytes = cellar_lookup_bytes(state->aggregate->lookups);
@@ -73,6 +75,10 @@ cellar_scan_request(CellarScanState *state, const char *file)
 		if (state->index.active)
 			cellar_request_index_scan(state, request);
 		complete = cellar_request_expressions(request, state->plan.storage_predicate, econtext);
+
+		/* The scan is correct without join filters. */
+		if (state->plan.njoin_filters > 0)
+			filter_bytes += cellar_request_bytes(request);
 		for (int i = 0; i < state->plan.njoin_filters; i++)
 		{
 			CellarJoinFilter *filter = &state->plan.join_filters[i];
@@ -117,9 +123,11 @@ cellar_scan_request(CellarScanState *state, const char *file)
 	}
 	PG_END_TRY();
 	if (!complete)
-	{
-		cellar_request_free(request);
-		return NULL;
-	}
-	return request;
+		*reason = "an expression without columns cannot be evaluated in advance, or a subquery has too many values";
+	else if (cellar_request_bytes(request) > CELLAR_REQUEST_BYTES_MAX)
+		*reason = "the request to the cell is too large";
+	else
+		return request;
+	cellar_request_free(request);
+	return NULL;
 }

@@ -24,9 +24,10 @@ cellar_start_simulation(CellarScanState *state)
 {
 	CellarRequest *request;
 	CellarError error;
+	const char *reason;
 
 	/* Without a request, the scan would not have used a cell either. */
-	request = cellar_scan_request(state, "");
+	request = cellar_scan_request(state, "", &reason);
 	if (request == NULL)
 		return;
 	state->simulation = cellar_simulation_new(request, &error);

@@ -9,7 +9,8 @@
  * cell omits groups only if all rows of the scan are in its groups.  Omitting
  * groups is sound when
  *
- * - the cell evaluates all conditions of HAVING,
+ * - the cell evaluates all conditions of HAVING, and no subquery in them might
+ *	 raise an error: without groups, PostgreSQL does not execute it,
  * - for LIMIT, only a Sort and a Limit of a constant number of rows read the
  *	 output of the finalizing aggregation, and
  * - an omitted group could not have raised an error: only group keys and
@@ -88,7 +89,7 @@ output_column(Node *expr, List *outputs, Index varno)
  * NULL if the cell cannot evaluate the condition.
  */
 static Node *
-output_condition(Node *qual, List *outputs, Index varno)
+output_condition(const PlannerInfo *root, Node *qual, List *outputs, Index varno)
 {
 	OpExpr	   *condition = (OpExpr *) copyObject(qual);
 	CellarFunctionClass class;
@@ -96,7 +97,8 @@ output_condition(Node *qual, List *outputs, Index varno)
 	int			columns = 0;
 	const char *reason;
 
-	if (!IsA(condition, OpExpr) || list_length(condition->args) != 2)
+	if (!IsA(condition, OpExpr) || list_length(condition->args) != 2 ||
+		cellar_uncertain_initplans(root, qual) != NIL)
 		return NULL;
 	set_opfuncid(condition);
 	class = cellar_function_class(condition->opfuncid);
@@ -185,7 +187,7 @@ cellar_choose_group_pruning(PlannerInfo *root, const CellarAggregateSpec *aggreg
 		return NULL;
 	foreach(lc, having)
 	{
-		Node	   *condition = output_condition(lfirst(lc), outputs, rel->relid);
+		Node	   *condition = output_condition(root, lfirst(lc), outputs, rel->relid);
 
 		if (condition == NULL)
 			return NULL;

@@ -42,22 +42,11 @@
 #include "cellar/compat.h"
 #include "cellar/planner.h"
 
-/*
- * A statement is executed without its correlated subqueries (unnest.c) if that costs
- * at most this fraction: the costs of index scans assume reads from disk.
- */
-#define UNNESTED_COST_FRACTION	0.25
-
-/* The reciprocal of the selectivity of a comparison with a subquery. */
-#define ROWS_PER_MATCH	3
-
-typedef void (*PlanVisitor) (Plan *plan, void *context);
-
 static planner_hook_type previous_planner_hook = NULL;
 
 /* Visits the plan nodes from top to bottom. */
 static void
-visit_plans(Plan *plan, PlanVisitor visit, void *context)
+visit_plans(Plan *plan, CellarPlanVisitor visit, void *context)
 {
 	ListCell   *lc;
 
@@ -71,8 +60,9 @@ visit_plans(Plan *plan, PlanVisitor visit, void *context)
 		visit_plans(lfirst(lc), visit, context);
 }
 
-static void
-visit_statement(PlannedStmt *statement, PlanVisitor visit, void *context)
+/* Visits all plan nodes of a statement. */
+void
+cellar_visit_plans(PlannedStmt *statement, CellarPlanVisitor visit, void *context)
 {
 	ListCell   *lc;
 
@@ -309,7 +299,7 @@ filter_lookup_side(CustomScan *lookup, FilterContext *context)
 	}
 	statement->paramExecTypes = lappend_oid(statement->paramExecTypes, array);
 	if (context->last_node_id == 0)
-		visit_statement(statement, find_last_node_id, &context->last_node_id);
+		cellar_visit_plans(statement, find_last_node_id, &context->last_node_id);
 	keys = create_join_keys(child, false, &context->last_node_id);
 	keys->custom_private = list_make1(list_make3(key, clause.keys, makeInteger(CELLAR_JOIN_KEYS_MAX)));
 	lsecond(lookup->custom_plans) = &keys->scan.plan;
@@ -376,7 +366,7 @@ add_join_filters(Plan *plan, void *arg)
 
 		statement->paramExecTypes = lappend_oid(statement->paramExecTypes, array);
 		if (context->last_node_id == 0)
-			visit_statement(statement, find_last_node_id, &context->last_node_id);
+			cellar_visit_plans(statement, find_last_node_id, &context->last_node_id);
 		if (keys == NULL)
 		{
 			keys = create_join_keys(outerPlan(hash), hash->plan.parallel_aware, &context->last_node_id);
@@ -387,45 +377,6 @@ add_join_filters(Plan *plan, void *arg)
 	}
 }
 
-static bool
-add_call_costs(Node *node, void *cost)
-{
-	if (node == NULL)
-		return false;
-	if (IsA(node, SubPlan) && ((SubPlan *) node)->parParam != NIL)
-		*(Cost *) cost += ((SubPlan *) node)->per_call_cost;
-	return expression_tree_walker(node, add_call_costs, cost);
-}
-
-/*
- * Adds the cost of correlated subqueries in the condition of a join, which the cost of a
- * hash join with a unique inner side does not contain.
- */
-static void
-add_join_subqueries(Plan *plan, void *cost)
-{
-	Cost		call = 0;
-
-	if (!IsA(plan, HashJoin) || !((HashJoin *) plan)->join.inner_unique)
-		return;
-	add_call_costs((Node *) ((HashJoin *) plan)->join.joinqual, &call);
-	*(Cost *) cost += call * plan->plan_rows * ROWS_PER_MATCH;
-}
-
-/* Returns whether the statement without correlated subqueries costs less than the other one. */
-static bool
-is_unnested_cheaper(PlannedStmt *statement, PlannedStmt *unnested)
-{
-	Cost		cost = statement->planTree->total_cost;
-
-	if (cellar_cost_factor == 0)
-		return true;
-	if (CellarPlanDisabledNodes(unnested->planTree) > CellarPlanDisabledNodes(statement->planTree))
-		return false;
-	visit_statement(statement, add_join_subqueries, &cost);
-	return unnested->planTree->total_cost < cost * UNNESTED_COST_FRACTION;
-}
-
 static PlannedStmt *
 plan_with_join_filters(Query *parse, const char *query_string, int cursor_options,
 					   ParamListInfo parameters CELLAR_PLANNER_PARAMETER)
@@ -433,19 +384,25 @@ plan_with_join_filters(Query *parse, const char *query_string, int cursor_option
 	planner_hook_type plan = previous_planner_hook != NULL ? previous_planner_hook : standard_planner;
 	/* WHERE CURRENT OF needs the scan of one table. */
 	Query	   *unnested = (cursor_options & CURSOR_OPT_FAST_PLAN) != 0 ? NULL : cellar_unnest_subqueries(parse);
+	List	   *notes = unnested == NULL ? NIL : cellar_save_notes();
 	PlannedStmt *statement = plan(parse, query_string, cursor_options, parameters CELLAR_PLANNER_ARGUMENT);
 	FilterContext context = {0};
 
-	if (unnested != NULL)
+	if (unnested != NULL && !cellar_may_be_current_of(statement, parameters))
 	{
-		PlannedStmt *other = plan(unnested, query_string, cursor_options, parameters CELLAR_PLANNER_ARGUMENT);
+		List	   *first_notes = cellar_save_notes();
+		PlannedStmt *other;
 
-		if (is_unnested_cheaper(statement, other))
+		cellar_restore_notes(notes);
+		other = plan(unnested, query_string, cursor_options, parameters CELLAR_PLANNER_ARGUMENT);
+		if (cellar_is_unnested_cheaper(statement, other))
 			statement = other;
+		else
+			cellar_restore_notes(first_notes);
 	}
 	context.statement = statement;
 	if (cellar_join_filters)
-		visit_statement(statement, add_join_filters, &context);
+		cellar_visit_plans(statement, add_join_filters, &context);
 	return statement;
 }
 

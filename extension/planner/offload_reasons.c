@@ -111,6 +111,30 @@ add_note(Oid relid, Index varno, bool aggregate, Node *expr, const char *reason,
 }
 
 /*
+ * Returns the notes of the current statement so far, for cellar_restore_notes().
+ */
+List *
+cellar_save_notes(void)
+{
+	Notes	   *current = statement_notes();
+	MemoryContext oldcontext = MemoryContextSwitchTo(current->context);
+	List	   *saved = list_copy(current->notes);
+
+	MemoryContextSwitchTo(oldcontext);
+	return saved;
+}
+
+/*
+ * Replaces the notes of the current statement by saved ones, because a plan was
+ * rejected.
+ */
+void
+cellar_restore_notes(List *saved)
+{
+	statement_notes()->notes = saved;
+}
+
+/*
  * Notes that the scan of the relation is not offloaded.
  */
 void

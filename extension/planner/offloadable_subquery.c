@@ -1,11 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * offloadable_subquery.c
- *	  Decides whether a cell can evaluate expression IN (subquery).
+ *	  Decides whether a cell can evaluate expression IN (subquery), and whether
+ *	  an initplan may be executed before its value is needed.
  *
  * PostgreSQL executes an uncorrelated subquery once, when the scan starts, and
  * sends its values as a set (executor/subquery_values.c).  Most subqueries of IN
  * become joins; NOT IN and IN below OR do not.
+ *
+ * A subquery that returns one value is an initplan.  PostgreSQL executes it for the
+ * first row that reaches the expression, or never; a scan in the cell needs the value
+ * when it starts.
  *
  *-------------------------------------------------------------------------
  */
@@ -66,33 +71,115 @@ may_change(const PlannerInfo *root)
 		outer_reference_walker(query->havingQual, NULL);
 }
 
+static bool query_may_fail(const Query *query);
+
+/* Returns whether reading the rows of a range table entry might raise an error. */
+static bool
+range_may_fail(RangeTblEntry *rte)
+{
+	if (rte->rtekind == RTE_JOIN || rte->rtekind == RTE_RESULT || CELLAR_IS_RTE_GROUP(rte))
+		return false;
+	/* The rewriter has expanded views; the query of a pulled-up subquery is NULL. */
+	if (rte->rtekind == RTE_SUBQUERY)
+		return rte->subquery != NULL && query_may_fail(rte->subquery);
+	return rte->rtekind != RTE_RELATION || rte->tablesample != NULL || rte->securityQuals != NIL ||
+		(rte->relkind != RELKIND_RELATION && rte->relkind != RELKIND_MATVIEW &&
+		 rte->relkind != RELKIND_PARTITIONED_TABLE) || !cellar_has_stored_columns(rte->relid);
+}
+
+static bool
+may_fail_when_simplified(Node *expr)
+{
+	return cellar_may_fail(eval_const_expressions(NULL, copyObject(expr)));
+}
+
 /*
- * Returns whether a planned subquery might raise an error: PostgreSQL executes it only
+ * Returns whether a subquery might raise an error: PostgreSQL executes it only
  * for the first row that reaches the condition.  Only queries of tables are examined.
  */
 static bool
-may_fail(const PlannerInfo *root)
+query_may_fail(const Query *query)
 {
-	const Query *query = root->parse;
 	ListCell   *lc;
 
-	if (query->setOperations != NULL || query->hasTargetSRFs || query->hasWindowFuncs || query->hasSubLinks ||
-		query->groupingSets != NIL || query->limitCount != NULL || query->limitOffset != NULL ||
-		root->init_plans != NIL)
+	if (query->commandType != CMD_SELECT || query->setOperations != NULL || query->hasTargetSRFs ||
+		query->hasWindowFuncs || query->hasSubLinks || query->groupingSets != NIL || query->limitCount != NULL ||
+		query->limitOffset != NULL)
 		return true;
 	foreach(lc, query->rtable)
 	{
-		const RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
-
-		if (rte->rtekind == RTE_JOIN || rte->rtekind == RTE_RESULT || CELLAR_IS_RTE_GROUP(rte))
-			continue;
-		if (rte->rtekind != RTE_RELATION || rte->tablesample != NULL || rte->securityQuals != NIL ||
-			(rte->relkind != RELKIND_RELATION && rte->relkind != RELKIND_MATVIEW &&
-			 rte->relkind != RELKIND_PARTITIONED_TABLE))
+		if (range_may_fail(lfirst_node(RangeTblEntry, lc)))
 			return true;
 	}
-	return cellar_may_fail((Node *) query->targetList) || cellar_may_fail((Node *) query->jointree) ||
-		cellar_may_fail(query->havingQual);
+	return may_fail_when_simplified((Node *) query->targetList) ||
+		may_fail_when_simplified((Node *) query->jointree) || may_fail_when_simplified(query->havingQual);
+}
+
+/* As query_may_fail() for a planned subquery of IN. */
+static bool
+may_fail(const PlannerInfo *root)
+{
+	return root->init_plans != NIL || query_may_fail(root->parse);
+}
+
+/*
+ * Returns whether the parameter is the value of an initplan that must not be executed
+ * unless PostgreSQL would execute it: it might raise an error, or it contains a
+ * volatile function, which might have effects.
+ */
+static bool
+is_uncertain(const PlannerInfo *root, int paramid)
+{
+	const PlannerGlobal *glob = root->glob;
+
+	for (; root != NULL; root = root->parent_root)
+	{
+		ListCell   *lc;
+
+		foreach(lc, root->init_plans)
+		{
+			const SubPlan *initplan = lfirst_node(SubPlan, lc);
+			const Query *query;
+
+			if (!list_member_int(initplan->setParam, paramid))
+				continue;
+			query = list_nth_node(PlannerInfo, glob->subroots, initplan->plan_id - 1)->parse;
+			return query_may_fail(query) || contain_volatile_functions((Node *) query);
+		}
+	}
+	return false;				/* a value of an outer query */
+}
+
+typedef struct UncertainContext
+{
+	const PlannerInfo *root;
+	List	   *paramids;
+} UncertainContext;
+
+static bool
+uncertain_walker(Node *node, void *arg)
+{
+	UncertainContext *context = arg;
+	const Param *param = (const Param *) node;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, Param) && param->paramkind == PARAM_EXEC && is_uncertain(context->root, param->paramid))
+		context->paramids = list_append_unique_int(context->paramids, param->paramid);
+	return expression_tree_walker(node, uncertain_walker, arg);
+}
+
+/*
+ * Returns the parameters of an expression that are values of initplans which must not
+ * be executed unless PostgreSQL would execute them.
+ */
+List *
+cellar_uncertain_initplans(const PlannerInfo *root, Node *expr)
+{
+	UncertainContext context = {.root = root};
+
+	uncertain_walker(expr, &context);
+	return context.paramids;
 }
 
 /*

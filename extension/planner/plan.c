@@ -242,6 +242,8 @@ plan_smart_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 									list_nth(best_path->custom_private, CELLAR_PATH_INDEX));
 	cscan->custom_exprs = list_concat(storage,
 									  (List *) list_nth(best_path->custom_private, CELLAR_PATH_SORT_KEYS));
+	cscan->custom_private = lappend(cscan->custom_private,
+									cellar_uncertain_initplans(root, (Node *) cscan->custom_exprs));
 	cscan->methods = &cellar_scan_methods;
 
 	cellar_note_chosen(planner_rt_fetch(rel->relid, root)->relid);
@@ -306,7 +308,8 @@ plan_aggregate(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 		cscan->custom_exprs = list_concat(cscan->custom_exprs, copyObject(lsecond(distinct)));
 		distinct = linitial(distinct);
 	}
-	cscan->custom_private = list_make3(pruning, distinct, values);
+	cscan->custom_private = list_make5(pruning, distinct, values, NIL,
+									   cellar_uncertain_initplans(root, (Node *) cscan->custom_exprs));
 	cscan->methods = &cellar_aggregate_methods;
 	return &cscan->scan.plan;
 }

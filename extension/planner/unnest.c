@@ -17,7 +17,8 @@
  * A row without a group is dropped by the join.  The condition must not be true for
  * it either: the operator and the expression over the aggregates are strict, and
  * the aggregates are NULL without rows.  Expressions that are evaluated for other rows
- * than before must not raise errors: those in the subquery, and both operands.
+ * than before must not raise errors: those in the subquery, both operands, and the
+ * columns of views in them.
  *
  * The statement is planned in both forms, and the costs decide (join_filter.c).
  *
@@ -71,9 +72,11 @@ is_large_table_on_cell(Oid relid)
 	return suitable;
 }
 
-/* Returns whether no column of a table is an expression that a query evaluates. */
-static bool
-has_stored_columns(Oid relid)
+/*
+ * Returns whether no column of a table is an expression that a query evaluates.
+ */
+bool
+cellar_has_stored_columns(Oid relid)
 {
 	Relation	relation = table_open(relid, NoLock);
 	bool		stored = !CellarHasVirtualColumns(RelationGetDescr(relation));
@@ -119,12 +122,75 @@ has_simple_form(const Query *subquery)
 		rte = rt_fetch(((RangeTblRef *) lfirst(lc))->rtindex, subquery->rtable);
 		if (rte->rtekind != RTE_RELATION || rte->tablesample != NULL ||
 			(rte->relkind != RELKIND_RELATION && rte->relkind != RELKIND_MATVIEW) || rte->securityQuals != NIL ||
-			!has_stored_columns(rte->relid))
+			!cellar_has_stored_columns(rte->relid))
 			return false;
 		on_cell |= is_large_table_on_cell(rte->relid);
 	}
 	return on_cell && !contain_volatile_functions((Node *) subquery) &&
 		!query_tree_walker((Query *) subquery, higher_level_walker, NULL, 0);
+}
+
+static bool column_may_fail_walker(Node *node, void *query);
+
+/* Returns the query of WITH to which a range table entry of the same query refers, or NULL. */
+static Query *
+find_cte(const Query *query, const RangeTblEntry *rte)
+{
+	ListCell   *lc;
+
+	foreach(lc, query->cteList)
+	{
+		const CommonTableExpr *cte = lfirst_node(CommonTableExpr, lc);
+
+		if (rte->ctelevelsup == 0 && !cte->cterecursive && strcmp(cte->ctename, rte->ctename) == 0)
+			return IsA(cte->ctequery, Query) ? (Query *) cte->ctequery : NULL;
+	}
+	return NULL;
+}
+
+/*
+ * Returns whether a column of the query, which can be an expression of a view, might
+ * raise an error.  PostgreSQL evaluates such an expression where the column is used.
+ */
+static bool
+column_may_fail(Query *query, const Var *column)
+{
+	RangeTblEntry *rte = rt_fetch(column->varno, query->rtable);
+	Query	   *columns;
+	Node	   *expr;
+
+	switch (rte->rtekind)
+	{
+		case RTE_RELATION:
+			return !cellar_has_stored_columns(rte->relid);
+		case RTE_JOIN:
+			return column->varattno <= 0 ||
+				column_may_fail_walker(list_nth(rte->joinaliasvars, column->varattno - 1), query);
+		case RTE_SUBQUERY:
+			columns = rte->subquery;
+			break;
+		case RTE_CTE:
+			columns = find_cte(query, rte);
+			break;
+		default:
+			return true;
+	}
+	if (columns == NULL || rte->lateral || column->varattno <= 0 || columns->setOperations != NULL)
+		return true;
+	expr = (Node *) list_nth_node(TargetEntry, columns->targetList, column->varattno - 1)->expr;
+	return contain_volatile_functions(expr) || cellar_may_fail(eval_const_expressions(NULL, copyObject(expr))) ||
+		column_may_fail_walker(expr, columns);
+}
+
+/* Returns whether a column in an expression of the query might raise an error. */
+static bool
+column_may_fail_walker(Node *node, void *query)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var))
+		return ((Var *) node)->varlevelsup == 0 && column_may_fail(query, (Var *) node);
+	return expression_tree_walker(node, column_may_fail_walker, query);
 }
 
 /*
@@ -294,6 +360,27 @@ join_conditions(const Unnesting *unnesting)
 	return conditions;
 }
 
+/* Returns whether a column of the outer query in the equalities might raise an error. */
+static bool
+outer_column_may_fail(Query *query, List *equalities)
+{
+	ListCell   *lc;
+
+	foreach(lc, equalities)
+	{
+		ListCell   *arg;
+
+		foreach(arg, lfirst_node(OpExpr, lc)->args)
+		{
+			const Var  *var = lfirst_node(Var, arg);
+
+			if (var->varlevelsup == 1 && column_may_fail(query, var))
+				return true;
+		}
+	}
+	return false;
+}
+
 /*
  * Replaces the subquery of a condition of WHERE, if it has one that can be replaced.
  * Returns the new conditions, or NIL.
@@ -319,7 +406,8 @@ unnest_condition(Query *query, Node *condition)
 			return NIL;
 		unnesting.subquery = castNode(Query, sublink->subselect);
 		expr = analyze_subquery(&unnesting);
-		if (expr == NULL)
+		if (expr == NULL || column_may_fail_walker(list_nth(comparison->args, 1 - i), query) ||
+			outer_column_may_fail(query, unnesting.equalities))
 			return NIL;
 		lfirst(list_nth_cell(comparison->args, i)) = expr;
 		add_groups(query, &unnesting);

@@ -9,6 +9,8 @@ set -euo pipefail
 . "$(dirname "$0")/../../scripts/lib.sh"
 # shellcheck source=tests/smart_scan/index_scans.sh
 . "$(dirname "$0")/index_scans.sh"
+# shellcheck source=tests/smart_scan/subqueries.sh
+. "$(dirname "$0")/subqueries.sh"
 
 cases=8000 seed=(${SEED:+--seed "$SEED"}) scale=0.1
 while [ $# -gt 0 ]; do
@@ -251,6 +253,7 @@ join_filter_costs
 scan_threads
 distinct_groups
 index_scans whole "${LONG:+60}"
+subqueries whole
 run_counted whole differ --cases "$cases" "${seed[@]}"
 run_counted whole differ --compress --cases "$((cases / 2))" "${seed[@]}"
 run_counted whole differ --aggregates --require-share 20 --cases "$((cases / 4))" "${seed[@]}"

@@ -170,6 +170,12 @@ extern uint32_t cellar_offloadable_function(size_t index);
 extern CellarRequest *cellar_request_new(void);
 extern void cellar_request_free(CellarRequest *request);
 
+/* A cell refuses larger requests. */
+#define CELLAR_REQUEST_BYTES_MAX	(16 * 1024 * 1024)
+
+/* Returns the size of a request for a scan with what was added so far. */
+extern size_t cellar_request_bytes(const CellarRequest *request);
+
 /*
  * Sets the relation's file: path is the path of the first segment relative to
  * the mount's root, segment_blocks is RELSEG_SIZE, checksums is true if the

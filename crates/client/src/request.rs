@@ -205,6 +205,13 @@ impl RequestBuilder {
         self.error.get_or_insert_with(|| error.into());
     }
 
+    /// Returns the size of the scan request as encoded so far.
+    pub fn bytes(&self) -> usize {
+        let mut payload = Vec::new();
+        self.request.encode(&mut payload);
+        payload.len()
+    }
+
     /// Returns the encoded scan request after decoding it once, which proves that the cell can decode it.
     pub fn encode(&self) -> Result<Vec<u8>, String> {
         self.check()?;

@@ -302,6 +302,10 @@ extern void cellar_keep_heap_tids(CellarScanState *state);
 extern void cellar_add_tid(CellarIndexScan *index, BlockNumber block, OffsetNumber line_pointer);
 extern bool cellar_next_index_row(CellarScanState *state);
 
+/* initplans.c */
+
+extern bool cellar_execute_initplans(CellarScanState *state);
+
 /* leaf_walk.c */
 
 extern void cellar_walk_leaf_pages(CellarScanState *state);
@@ -325,7 +329,7 @@ extern void cellar_choose_outputs(CellarScanState *state);
 
 /* request.c */
 
-extern CellarRequest *cellar_scan_request(CellarScanState *state, const char *file);
+extern CellarRequest *cellar_scan_request(CellarScanState *state, const char *file, const char **reason);
 
 /* cell_rows.c */
 

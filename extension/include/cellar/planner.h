@@ -74,9 +74,11 @@ enum CellarAggregatePrivate
 								 * filter and number of aggregates; in a path
 								 * followed by the aggregates */
 	CELLAR_AGGREGATE_VALUES,	/* CellarAggregateSpec.values */
-	CELLAR_AGGREGATE_CONDITIONS /* in a path: conditions on joined rows; in a
-								 * plan, they are the members of
-								 * custom_scan_tlist with resjunk */
+	CELLAR_AGGREGATE_CONDITIONS,	/* in a path: conditions on joined rows;
+									 * in a plan, they are the members of
+									 * custom_scan_tlist with resjunk, and
+									 * this is NIL */
+	CELLAR_AGGREGATE_INITPLANS	/* in a plan: as CELLAR_PLAN_INITPLANS */
 };
 
 /* Members of CustomPath.custom_private of a Smart Scan. */
@@ -107,8 +109,11 @@ enum CellarPlanPrivate
 								 * the cell share the scan */
 	CELLAR_PLAN_JOIN_FILTERS,	/* conditions "column = ANY (parameter)"; see
 								 * join_filter.c */
-	CELLAR_PLAN_INDEX			/* NIL, or a list of the OID of the index whose
+	CELLAR_PLAN_INDEX,			/* NIL, or a list of the OID of the index whose
 								 * entries are the rows */
+	CELLAR_PLAN_INITPLANS		/* integers: the parameters of the expressions
+								 * for the cell whose initplans must not be
+								 * executed in advance */
 };
 
 extern List *cellar_plan_children(Plan *plan);
@@ -369,6 +374,7 @@ extern Oid	cellar_min_max_function(const MinMaxExpr *expr);
 /* offloadable_subquery.c */
 
 extern const char *cellar_subquery_unsuitable(const PlannerInfo *root, SubPlan *subplan);
+extern List *cellar_uncertain_initplans(const PlannerInfo *root, Node *expr);
 
 /* jit.c */
 
@@ -401,6 +407,9 @@ extern void cellar_correct_join_costs(PlannerInfo *root, RelOptInfo *upper_rel);
  */
 #define CELLAR_JOIN_FILTER_FRACTION_MAX	0.5
 
+typedef void (*CellarPlanVisitor) (Plan *plan, void *context);
+
+extern void cellar_visit_plans(PlannedStmt *statement, CellarPlanVisitor visit, void *context);
 extern bool cellar_has_key_set(Oid column, Oid key);
 extern void cellar_install_join_filters(void);
 
@@ -509,6 +518,8 @@ extern void cellar_add_distinct_lookup_paths(PlannerInfo *root, RelOptInfo *inpu
 /* offload_reasons.c */
 
 extern void cellar_install_offload_reasons(void);
+extern List *cellar_save_notes(void);
+extern void cellar_restore_notes(List *saved);
 extern void cellar_note_scan(Oid relid, const char *reason);
 extern void cellar_note_cheaper(Oid relid);
 extern void cellar_note_chosen(Oid relid);
@@ -517,6 +528,12 @@ extern void cellar_note_qual(Oid relid, Index varno, Node *qual, const char *rea
 
 /* unnest.c */
 
+extern bool cellar_has_stored_columns(Oid relid);
 extern Query *cellar_unnest_subqueries(const Query *query);
+
+/* unnested_plan.c */
+
+extern bool cellar_may_be_current_of(const PlannedStmt *statement, ParamListInfo parameters);
+extern bool cellar_is_unnested_cheaper(PlannedStmt *statement, PlannedStmt *unnested);
 
 #endif							/* CELLAR_PLANNER_H */

@@ -75,6 +75,11 @@ pub unsafe extern "C" fn cellar_request_free(request: *mut CellarRequest) {
     }
 }
 
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_request_bytes(request: &CellarRequest) -> usize {
+    request.bytes()
+}
+
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]

@@ -1,0 +1,162 @@
+/*-------------------------------------------------------------------------
+ *
+ * unnested_plan.c
+ *	  Chooses between the plan of a statement and the plan without its correlated
+ *	  subqueries (unnest.c).
+ *
+ * The second plan joins the table with groups.  WHERE CURRENT OF needs the current row
+ * of a table, which the scan of one table has, but not a join.  Cursors of SQL are
+ * planned without unnesting.  A driver can also name a portal, and functions open
+ * portals.  So a plan whose current row WHERE CURRENT OF could use is replaced only
+ * if it is certain that no named portal executes the plan, now or later.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "nodes/memnodes.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/plannodes.h"
+#include "optimizer/planner.h"
+#include "tcop/pquery.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/portal.h"
+
+#include "cellar.h"
+#include "cellar/compat.h"
+#include "cellar/planner.h"
+
+/*
+ * A statement is executed without its correlated subqueries if that costs at most
+ * this fraction: the costs of index scans assume reads from disk.
+ */
+#define UNNESTED_COST_FRACTION	0.25
+
+/* The reciprocal of the selectivity of a comparison with a subquery. */
+#define ROWS_PER_MATCH	3
+
+/* The memory context of all portals, and the identifier of that of an unnamed portal; see portalmem.c. */
+#define PORTALS_CONTEXT		"TopPortalContext"
+#define UNNAMED_PORTAL		"<unnamed>"
+
+/* Returns whether execCurrentOf could find the scan of a table below the plan node. */
+static bool
+has_current_row(const Plan *plan)
+{
+	ListCell   *lc;
+
+	if (plan == NULL)
+		return false;
+	switch (nodeTag(plan))
+	{
+		case T_Append:
+			foreach(lc, ((const Append *) plan)->appendplans)
+			{
+				if (has_current_row(lfirst(lc)))
+					return true;
+			}
+			return false;
+		case T_Result:
+		case T_Limit:
+			return has_current_row(plan->lefttree);
+		case T_SubqueryScan:
+			return has_current_row(((const SubqueryScan *) plan)->subplan);
+		case T_SeqScan:
+		case T_SampleScan:
+		case T_IndexScan:
+		case T_IndexOnlyScan:
+		case T_BitmapHeapScan:
+		case T_TidScan:
+		case T_TidRangeScan:
+		case T_ForeignScan:
+			return true;
+		case T_CustomScan:
+			return ((const CustomScan *) plan)->scan.scanrelid > 0;
+		default:
+			return false;
+	}
+}
+
+/*
+ * Returns the memory context of the portal that was created last, or NULL without
+ * portals.  A portal is created before the plan is made that it executes, except by the simple
+ * protocol.
+ */
+static MemoryContext
+newest_portal(void)
+{
+	for (MemoryContext context = TopMemoryContext->firstchild; context != NULL; context = context->nextchild)
+	{
+		if (strcmp(context->name, PORTALS_CONTEXT) == 0)
+			return context->firstchild;
+	}
+	return NULL;
+}
+
+/* Returns whether the portal executes a command that makes and executes a plan itself. */
+static bool
+is_command(MemoryContext portal)
+{
+	const PlannedStmt *statement;
+
+	if (ActivePortal == NULL || ActivePortal->portalContext != portal || list_length(ActivePortal->stmts) != 1)
+		return false;
+	statement = linitial_node(PlannedStmt, ActivePortal->stmts);
+	return statement->utilityStmt != NULL &&
+		(IsA(statement->utilityStmt, ExplainStmt) || IsA(statement->utilityStmt, CreateTableAsStmt) ||
+		 IsA(statement->utilityStmt, CopyStmt));
+}
+
+/*
+ * Returns whether WHERE CURRENT OF might need the current row of the plan.  A plan
+ * that is made for values of parameters is executed only once.
+ */
+bool
+cellar_may_be_current_of(const PlannedStmt *statement, ParamListInfo parameters)
+{
+	MemoryContext portal = newest_portal();
+
+	if (portal == NULL || !has_current_row(statement->planTree) || is_command(portal))
+		return false;
+	return parameters == NULL || portal->ident == NULL || strcmp(portal->ident, UNNAMED_PORTAL) != 0;
+}
+
+static bool
+add_call_costs(Node *node, void *cost)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, SubPlan) && ((SubPlan *) node)->parParam != NIL)
+		*(Cost *) cost += ((SubPlan *) node)->per_call_cost;
+	return expression_tree_walker(node, add_call_costs, cost);
+}
+
+/*
+ * Adds the cost of correlated subqueries in the condition of a join, which the cost of a
+ * hash join with a unique inner side does not contain.
+ */
+static void
+add_join_subqueries(Plan *plan, void *cost)
+{
+	Cost		call = 0;
+
+	if (!IsA(plan, HashJoin) || !((HashJoin *) plan)->join.inner_unique)
+		return;
+	add_call_costs((Node *) ((HashJoin *) plan)->join.joinqual, &call);
+	*(Cost *) cost += call * plan->plan_rows * ROWS_PER_MATCH;
+}
+
+/* Returns whether the statement without correlated subqueries costs less than the other one. */
+bool
+cellar_is_unnested_cheaper(PlannedStmt *statement, PlannedStmt *unnested)
+{
+	Cost		cost = statement->planTree->total_cost;
+
+	if (cellar_cost_factor == 0)
+		return true;
+	if (CellarPlanDisabledNodes(unnested->planTree) > CellarPlanDisabledNodes(statement->planTree))
+		return false;
+	cellar_visit_plans(statement, add_join_subqueries, &cost);
+	return unnested->planTree->total_cost < cost * UNNESTED_COST_FRACTION;
+}

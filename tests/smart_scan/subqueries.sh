@@ -1,0 +1,127 @@
+# shellcheck shell=bash
+# Subqueries in conditions: a statement has PostgreSQL's answer or PostgreSQL's error, whether the cell needs the value of a subquery when
+# a scan starts, and whether a correlated subquery becomes a join with groups. run.sh sources this file.
+
+SUBQUERY_SETTINGS="SET cellar.min_scan_size = 0; SET cellar.cost_factor = 0; SET max_parallel_workers_per_gather = 0"
+
+# Statements whose subquery PostgreSQL executes only if a row or a group needs its value; with errors that it raises, or never raises.
+SUBQUERY_STATEMENTS=(
+    # No groups, or none that reaches the condition.
+    "SELECT item, sum(price) FROM sold WHERE id < 0 GROUP BY item HAVING sum(price) > (SELECT 1 / (min(g.id) - min(g.id)) FROM goods g)"
+    "SELECT item, sum(price) FROM sold GROUP BY item HAVING sum(price) > (SELECT 1 / (min(g.id) - min(g.id)) FROM goods g)"
+    "SELECT item, sum(price) FROM sold WHERE id < 0 GROUP BY item HAVING max(id) > (SELECT 2147483647 + max(kind)::int4 FROM goods)"
+    "SELECT item, count(*) FROM sold GROUP BY item HAVING count(*) < 0 AND max(id) > (SELECT 2147483647 + max(kind)::int4 FROM goods)"
+    "SELECT item, count(*) FROM sold GROUP BY item HAVING sum(price) > (SELECT 0.01 * sum(price) FROM sold) ORDER BY 1"
+    "SELECT item, count(*) FROM sold WHERE id < 0 GROUP BY item HAVING count(*) > (SELECT count(*) FROM goods WHERE id = nextval('executed'))"
+    "SELECT item, count(*) FROM sold GROUP BY item HAVING count(*) > (SELECT max(c) FROM (SELECT kind, count(*) AS c FROM goods GROUP BY kind) g) ORDER BY 1"
+    # No rows, or none that reaches the condition.
+    "SELECT count(*) FROM emptied WHERE id > (SELECT 1 / (min(id) - min(id)) FROM goods)"
+    "SELECT count(*) FROM sold WHERE id > (SELECT 1 / (min(id) - min(id)) FROM goods)"
+    "SELECT count(*) FROM sold WHERE id < 0 AND item > (SELECT 1 / (min(id) - min(id)) FROM goods)"
+    "SELECT count(*) FROM sold WHERE id > 5000 AND item > (SELECT max(id) - 390 FROM goods)"
+    "SELECT id FROM sold WHERE id < 0 AND item > (SELECT 1 / (min(id) - min(id)) FROM goods)"
+    "SELECT id FROM sold WHERE item < 250 AND item > (SELECT max(id) - 160 FROM goods) ORDER BY id LIMIT 5"
+    "SELECT count(*), min(price) FROM sold WHERE item > 4 AND id > (SELECT 2 * max(id) FROM goods) AND price > 10"
+    "SELECT count(*) FROM sold WHERE id < 0 AND item > (SELECT max(id) FROM goods WHERE id = nextval('executed'))"
+    "SELECT sum(item * (SELECT 1 / (min(id) - min(id)) FROM goods)) FROM sold WHERE id < 0"
+    "SELECT sum(item * (SELECT max(id) - 390 FROM goods)) FROM sold"
+    "SELECT count(*) FILTER (WHERE id < (SELECT 1 / (min(id) - min(id)) FROM goods)) FROM sold WHERE id < 0"
+    "SELECT item / (SELECT min(id) FROM goods) AS k, count(*) FROM sold WHERE id < 0 GROUP BY 1"
+    # Correlated subqueries; columns of views that raise errors.
+    "SELECT count(*) FROM quotients q JOIN goods g ON g.id = q.item AND g.kind = 3 WHERE q.low > (SELECT max(o.id) FROM sold o WHERE o.item = q.quotient)"
+    "SELECT count(*) FROM quotients q WHERE q.item <> 299 AND q.quotient > (SELECT max(o.id) FROM sold o WHERE o.item = q.item)"
+    "SELECT count(*) FROM quotients q, goods g WHERE g.id = q.id AND g.id < 290 AND q.low > (SELECT 0.01 * sum(o.price) FROM sold o WHERE o.item = q.quotient)"
+    "SELECT count(*) FROM (SELECT id, 100 / (id - 299) AS q FROM goods OFFSET 0) g WHERE g.id < 10 AND g.q < (SELECT max(o.id) FROM sold o WHERE o.item = g.q)"
+    "WITH q AS (SELECT id, 100 / (id - 299) AS q FROM goods) SELECT count(*) FROM q WHERE id < 10 AND 3 < (SELECT max(o.id) FROM sold o WHERE o.item = q.q)"
+    "SELECT count(*) FROM plain_view v WHERE v.low > (SELECT 0.1 * avg(o.price) FROM sold o WHERE o.item = v.number)"
+    "SELECT count(*) FROM goods g LEFT JOIN quotients q USING (id) WHERE g.low > (SELECT max(o.id) FROM sold o WHERE o.item = q.quotient) AND g.id < 200"
+)
+
+# subquery_answers CLUSTER SETTINGS: the answers and the SQLSTATEs of all statements, and how often nextval was called.
+subquery_answers() {
+    local statement script="\\set VERBOSITY sqlstate
+$SUBQUERY_SETTINGS; $2; SELECT setval('executed', 1);"
+    for statement in "${SUBQUERY_STATEMENTS[@]}"; do
+        script+="
+\\echo $((++number)): ${statement//\'/}
+$statement;"
+    done
+    script+=" SELECT 'executed', last_value FROM executed;"
+    printf '%s\n' "$script" | "$PG_BIN/psql" -X -q -A -t -h "$WORK/run" -p "$(cluster_port "$1")" -U postgres postgres 2>&1
+}
+
+subquery_tables() {
+    sql "$1" postgres -c "CREATE TABLE sold AS SELECT i AS id, i % 300 AS item, (i % 100)::int8 AS place, (i * 7 % 700 / 4.0)::numeric(9,2) AS price, repeat('x', 200) AS pad
+            FROM generate_series(1, 8000) i" \
+        -c "CREATE TABLE goods AS SELECT i AS id, (i % 10)::int8 AS kind, i::numeric(9,2) AS low FROM generate_series(0, 399) i" \
+        -c "CREATE TABLE emptied AS SELECT * FROM goods" -c "DELETE FROM emptied" \
+        -c "CREATE SEQUENCE executed" \
+        -c "CREATE VIEW quotients AS SELECT id, id AS item, low, 100 / (id - 299) AS quotient FROM goods" \
+        -c "CREATE VIEW plain_view AS SELECT id AS number, low FROM goods WHERE kind = 3" -c "VACUUM ANALYZE sold, goods" >/dev/null
+}
+
+# WHERE CURRENT OF works on portals that a driver, or a function, opens.
+current_of() {
+    local cluster=$1 query="SELECT * FROM goods g WHERE g.low > (SELECT 0.1 * avg(price) FROM sold o WHERE o.item = g.id) AND g.kind = 3" mode answers=()
+    local update="UPDATE goods SET low = low WHERE CURRENT OF"
+    for mode in off on; do
+        answers+=("$("$ROOT/tests/smart_scan/named_portal.pl" "$WORK/run/.s.PGSQL.$(cluster_port "$cluster")" postgres postgres \
+            "$SUBQUERY_SETTINGS; SET cellar.cell_offload_processing = $mode" "$query" "$update named" 2>&1 || true)")
+        answers+=("$(sql "$cluster" postgres -c "$SUBQUERY_SETTINGS; SET cellar.cell_offload_processing = $mode" -c "DO \$\$
+            DECLARE r record; updated int := 0;
+            BEGIN
+                FOR r IN $query LOOP
+                    EXECUTE format('$update %I', (SELECT name FROM pg_cursors WHERE statement LIKE '%0.1 * avg%' AND name LIKE '<unnamed portal%' LIMIT 1));
+                    updated := updated + 1;
+                END LOOP;
+                RAISE EXCEPTION 'updated %', updated;
+            END \$\$" 2>&1 | grep -o 'updated.*\|cursor.*' | head -n 1 || true)")
+    done
+    check "WHERE CURRENT OF a portal that a driver has named: ${answers[2]//$'\n'/, }" test "${answers[0]}" = "${answers[2]}" -a "${answers[0]%%$'\n'*}" = "UPDATE 1"
+    check "WHERE CURRENT OF a portal of a function: ${answers[3]}" test "${answers[1]}" = "${answers[3]}" -a "${answers[1]%% *}" = updated
+}
+
+# The notes of the last statement do not contain those of the plan that is rejected, here that with a subquery in a condition.
+notes_of_plans() {
+    local cluster=$1 notes mode query="SELECT count(*) FROM goods g WHERE g.low > (SELECT avg(price) FROM sold o WHERE o.item = g.id)"
+    notes=$(for mode in off on; do
+        sql "$cluster" postgres -c "$SUBQUERY_SETTINGS; SET cellar.unnest_subqueries = $mode" -c "EXPLAIN $query" \
+            -c "SELECT count(*) FROM cellar.why_not_offloaded WHERE what = 'aggregation' AND relation = 'goods'::regclass" | tail -n 1
+    done)
+    check "the notes are those of the plan that is executed: ${notes//$'\n'/ }" test "$notes" = $'1\n0'
+}
+
+# Conditions with more values than fit into a request are left to PostgreSQL: two arrays of 10 MiB.
+large_requests() {
+    local cluster=$1 answers plan query="SELECT count(*), sum(id) FROM sold WHERE id % 7 = 2 OR"
+    local last mode array="pad = ANY (ARRAY(SELECT repeat(md5(i::text), 3200) FROM generate_series(1, 100) i WHERE i <"
+    for last in 7 101; do
+        answers=$(for mode in off on; do
+            sql "$cluster" postgres -c "$SUBQUERY_SETTINGS; SET cellar.cell_offload_processing = $mode" -c "$query $array 101)) OR 'a' || $array $last))" 2>&1 | tail -n 1
+        done)
+        check "conditions with arrays of 10 MiB: ${answers//$'\n'/ }" test "$(sort -u <<<"$answers" | wc -l)" = 1
+    done
+    plan=$(sql "$cluster" postgres -c "$SUBQUERY_SETTINGS" -c "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) $query $array 101))")
+    check "a request with one array is sent" test "$(grep -c 'Not Offloaded' <<<"$plan")" = 0
+    plan=$(sql "$cluster" postgres -c "$SUBQUERY_SETTINGS" -c "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) $query $array 101)) OR 'a' || $array 101))")
+    check "a request that is too large is not sent" grep -q 'Not Offloaded: the request to the cell is too large' <<<"$plan"
+}
+
+# subqueries CLUSTER
+subqueries() {
+    local cluster=$1 expected setting answers number=0
+    subquery_tables "$cluster"
+    expected=$(subquery_answers "$cluster" "SET cellar.cell_offload_processing = off")
+    check "some statements with subqueries raise errors" test "$(grep -c '^ERROR' <<<"$expected")" -gt 2
+    for setting in on off; do
+        answers=$(subquery_answers "$cluster" "SET cellar.unnest_subqueries = $setting")
+        check "statements with subqueries have PostgreSQL's answer or error, unnesting $setting" test "$answers" = "$expected"
+        [ "$answers" = "$expected" ] || diff -U3 <(printf '%s\n' "$expected") <(printf '%s\n' "$answers") | head -n 40 || true
+    done
+    check "the cell has the value of a subquery that might raise an error" grep -q 'scanned=8000 aggregated=[1-9]' \
+        <<<"$(sql "$cluster" postgres -c "$SUBQUERY_SETTINGS" -c "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) ${SUBQUERY_STATEMENTS[13]}")"
+    current_of "$cluster"
+    notes_of_plans "$cluster"
+    large_requests "$cluster"
+    sql "$cluster" postgres -c "DROP VIEW quotients, plain_view" -c "DROP TABLE sold, goods, emptied" -c "DROP SEQUENCE executed"
+}
