@@ -79,10 +79,21 @@ CREATE VIEW cellar.rebalance_operations AS
 COMMENT ON VIEW cellar.rebalance_operations IS
   'operations on disk groups that are under way; work is counted in allocation units, est_rate in allocation units per minute';
 
+CREATE VIEW cellar.file_redundancy AS
+  SELECT g.cell, g.group_number, f.file_type, f.redundancy, f.is_default, f.usable_file_mb
+  FROM (SELECT cell, dense_rank() OVER (ORDER BY cell)::integer AS group_number, report
+        FROM cellar.get_disk_groups()) g,
+       LATERAL pg_catalog.jsonb_to_recordset(g.report -> 'file_redundancy') AS f(
+         file_type text, redundancy text, is_default boolean, usable_file_mb bigint);
+
+COMMENT ON VIEW cellar.file_redundancy IS
+  'redundancy of new files of each type in the disk groups of the cells that store this cluster';
+COMMENT ON COLUMN cellar.file_redundancy.is_default IS 'the type has the redundancy of the group';
+
 -- A report contains paths of disks and, after a scrub, of damaged files.
 REVOKE ALL ON FUNCTION cellar.get_disk_groups() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cellar.get_disk_groups() TO pg_monitor;
-GRANT SELECT ON cellar.disk_groups, cellar.disks, cellar.rebalance_operations TO pg_monitor;
+GRANT SELECT ON cellar.disk_groups, cellar.disks, cellar.rebalance_operations, cellar.file_redundancy TO pg_monitor;
 
 -- The Automatic Workload Repository (AWR)
 --

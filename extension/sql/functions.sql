@@ -28,7 +28,7 @@ SELECT count(*) FROM cellar.cells();
 
 -- Without a cell there are no disk groups.
 SELECT view, count(*)
-FROM (VALUES ('disk_groups'), ('disks'), ('rebalance_operations')) v(view),
+FROM (VALUES ('disk_groups'), ('disks'), ('file_redundancy'), ('rebalance_operations')) v(view),
      pg_attribute
 WHERE attrelid = ('cellar.' || view)::regclass AND attnum > 0
 GROUP BY view ORDER BY view COLLATE "C";

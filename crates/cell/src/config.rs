@@ -1,11 +1,15 @@
 //! `cell.toml`: the configuration of a cell, read at start. Unknown keys are errors. Error messages state a valid
 //! value.
 
+mod file_redundancy;
+
 use crate::disks::DiskModel;
+use cellar_format::wire::FileType;
 use cellar_storage::disk::{FileMedium, ModelParameters};
 use cellar_storage::{AuSize, Patience, Redundancy};
 use nix::unistd::{Gid, Uid, User};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -55,6 +59,8 @@ pub struct DiskGroup {
     pub models: Vec<Option<DiskModel>>,
     /// The failure group of each disk; None if no other disk shares it.
     pub failure_groups: Vec<Option<String>>,
+    /// The redundancy of files of some types in a new group.
+    pub file_redundancy: Vec<(FileType, Redundancy)>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +103,7 @@ struct FileDiskGroup {
     disks: Vec<FileDisk>,
     model: Option<OneOrEach>,
     model_time_scale: Option<f64>,
+    file_redundancy: Option<BTreeMap<String, String>>,
 }
 
 /// One value for all disks, or one for each.
@@ -159,6 +166,7 @@ impl Config {
                 ));
             }
         };
+        let file_redundancy = file_redundancy::parse(file.disk_group.file_redundancy.unwrap_or_default(), redundancy)?;
         let models = models(file.disk_group.model, file.disk_group.model_time_scale, disks.len())?;
         if redundancy == Redundancy::External
             && (failure_groups.iter().any(Option::is_some) || file.disk_group.preferred_read.is_some())
@@ -166,6 +174,13 @@ impl Config {
             return Err(
                 "failure_group and preferred_read need copies; write redundancy = \"normal\" or \"high\"".into()
             );
+        }
+        if let Some((file_type, own)) = file_redundancy.iter().find(|(_, own)| disks.len() < own.copies()) {
+            let (name, count) = (file_type.name(), own.copies());
+            return Err(format!(
+                "disk_group.file_redundancy.{name} = \"{own}\" needs {count} disks, but disk_group.disks names {}; add disks",
+                disks.len()
+            ));
         }
         if disks.len() < redundancy.copies() {
             return Err(format!(
@@ -226,6 +241,7 @@ impl Config {
                 disks,
                 models,
                 failure_groups,
+                file_redundancy,
             },
             mount,
             force_degraded: false,

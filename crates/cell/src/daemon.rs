@@ -207,12 +207,15 @@ fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) 
     let disks = disks.collect::<Result<Vec<_>, _>>()?;
     let disk_sizes: Vec<u64> = disks.iter().filter_map(|disk| disk.space().ok()).map(|space| space.total).collect();
     let reserve = config.disk_group.reserve_bytes;
-    let copies = config.disk_group.redundancy.copies() as u64;
+    // A file type may have three copies.
+    let copies = if has_copies { Redundancy::High } else { Redundancy::External }.copies() as u64;
     let options = VolumeOptions {
         reserve_bytes: reserve.unwrap_or_else(|| default_reserve(machine_memory_bytes(), &disk_sizes)),
         au_size: config.disk_group.au_size,
         redundancy: config.disk_group.redundancy,
         failure_groups: config.disk_group.failure_groups.clone(),
+        file_type: crate::fuse::type_of,
+        file_redundancy: config.disk_group.file_redundancy.clone(),
         preferred_read: config.disk_group.preferred_read.clone(),
         patience: config.disk_group.patience,
         force_degraded: config.force_degraded,

@@ -1,11 +1,11 @@
 //! Reports about the disk group, and requests of an operator: to bring disks online or take them offline, and to scrub.
 
 use crate::cell_request::{CellRequest, RequestError};
-use cellar_format::wire::{GroupAction, GroupRequest, Kind};
+use cellar_format::wire::{FileType, GroupAction, GroupRequest, Kind};
 use cellar_storage::disk::{Disk, DiskIoCount, DiskOperation};
 use cellar_storage::{
-    DiskMode, DiskSpace, Error, ErrorKind, GroupDisk, RebalanceState, RebalanceStatus, Redundancy, Result, ScrubReport,
-    ScrubState, Volume,
+    DiskMode, DiskSpace, Error, ErrorKind, FileRedundancy, GroupDisk, RebalanceState, RebalanceStatus, Redundancy,
+    Result, ScrubReport, ScrubState, Volume,
 };
 use serde_json::{Value, json};
 use std::io;
@@ -80,11 +80,37 @@ pub(crate) fn answer(volume: &Arc<Volume>, request: &GroupRequest) -> Result<Val
         GroupAction::Drop => volume.drop_disk(disk, false)?,
         GroupAction::DropForce => volume.drop_disk(disk, true)?,
         GroupAction::RepairTime => volume.set_disk_repair_time(Duration::from_secs(request.seconds))?,
+        GroupAction::FileRedundancy => {
+            let (file_type, redundancy) =
+                parse_file_redundancy(&request.argument).map_err(|message| Error::new(ErrorKind::Invalid, message))?;
+            volume.set_file_redundancy(file_type, redundancy)?;
+        }
         GroupAction::Undrop => volume.undrop_disk(disk)?,
         GroupAction::Power => volume.set_rebalance_power(request.power)?,
         GroupAction::Rebalance => volume.request_rebalance()?,
     }
     Ok(report(volume))
+}
+
+/// Parses the name of a file type, `=`, and a redundancy; `default` for that of the group.
+pub fn parse_file_redundancy(text: &str) -> Result<(FileType, Option<Redundancy>), String> {
+    let names = FileType::ALL.map(FileType::name).join(", ");
+    let (file_type, redundancy) = text.split_once('=').unwrap_or((text, ""));
+    let (file_type, redundancy) = (file_type.trim(), redundancy.trim());
+    let Some(file_type) = FileType::from_name(file_type) else {
+        return Err(format!("\"{file_type}\" is no type of files; the types are {names}"));
+    };
+    match (Redundancy::from_name(redundancy), redundancy.eq_ignore_ascii_case("default")) {
+        (Some(found), _) => Ok((file_type, Some(found))),
+        (None, true) => Ok((file_type, None)),
+        (None, false) => {
+            let name = file_type.name();
+            Err(format!(
+                "\"{redundancy}\" is no redundancy of files; write {name}=normal (2 copies), {name}=high (3 copies), or \
+                 {name}=default (as the group)"
+            ))
+        }
+    }
 }
 
 /// An engine creates a missing directory, on the file system of its parent: not on that of a disk that is not mounted.
@@ -189,19 +215,24 @@ pub fn report(volume: &Volume) -> Value {
     };
     let (total, free): (u64, u64) =
         spaces.iter().fold((0, 0), |(total, free), space| (total + space.total, free + space.available));
+    let of_type = |found: &FileRedundancy| {
+        json!({
+            "file_type": found.file_type.name(),
+            "redundancy": found.redundancy.oracle_name(),
+            "is_default": found.is_of_group,
+            "usable_file_mb": usable_bytes(found.redundancy, &spaces) / MIB,
+        })
+    };
     let offline = status.disks.iter().filter(|disk| disk.mode != DiskMode::Online).count();
     json!({
         "group_id": status.id,
         "state": if status.is_degraded() { "DEGRADED" } else { "MOUNTED" },
-        "type": match status.redundancy {
-            Redundancy::External => "EXTERN",
-            Redundancy::Normal => "NORMAL",
-            Redundancy::High => "HIGH",
-        },
+        "type": status.redundancy.oracle_name(),
         "allocation_unit_size": status.au_bytes,
         "total_mb": total / MIB,
         "free_mb": free / MIB,
         "usable_file_mb": usable_bytes(status.redundancy, &spaces) / MIB,
+        "file_redundancy": volume.file_redundancy().iter().map(of_type).collect::<Vec<_>>(),
         "offline_disks": offline,
         "disk_repair_time": status.disk_repair_time.map(|time| time.as_secs()),
         "write_intents": status.intents,

@@ -299,6 +299,14 @@ fn disks_of_the_group_are_added_dropped_and_replaced() {
     let config = fs::read_to_string(cell.path("cell.toml")).unwrap();
     assert!(config.contains(&format!("path = \"{}\", failure_group = \"third\"", disk("disk3"))), "{config}");
     assert_eq!(cell.text("list diskgroup attributes rebalancePower"), "\t 11\n");
+    let template =
+        |redundancy: &str| format!("alter diskgroup all modify template onlinelog attributes ({redundancy})");
+    let converts = "DiskGroup DG_c1 successfully altered; the next rebalance converts existing files\n";
+    assert_eq!(cell.text(&template("high")), converts);
+    assert_eq!(cell.text("list diskgroup attributes fileRedundancy"), "\t wal=HIGH\n");
+    let refused = cell.error("alter diskgroup all drop disk CD_00_c1");
+    assert!(refused.contains("3 copies need 3 failure groups, but the disks are in 2"), "{refused}");
+    assert_eq!(cell.text(&template("default")), converts);
     assert_eq!(cell.text("alter diskgroup all drop disk CD_00_c1"), altered);
     wait_for("\t DG_CD_01_c1\t right\n\t DG_CD_02_c1\t third\n");
     let refused = cell.error("alter diskgroup all drop disk DG_CD_01_c1");

@@ -102,6 +102,11 @@ fn file_type(path: &str) -> (FileType, Option<u32>) {
     }
 }
 
+/// Returns the type of a file.
+pub fn type_of(path: &str) -> FileType {
+    file_type(path).0
+}
+
 /// Returns the number of a file among the segments of its fork, if the file belongs to a relation that is not temporary.
 pub fn relation_segment(path: &str) -> Option<u32> {
     let is_relation = matches!(file_type(path).0, FileType::Relation | FileType::Map);

@@ -13,7 +13,7 @@ mod ring;
 mod service;
 mod stats;
 
-pub(crate) use class::{cluster_root, relation_segment};
+pub(crate) use class::{cluster_root, relation_segment, type_of};
 pub use mount::{Mount, MountError, MountOptions, Unmounted, is_mount_of_cell, is_stale, reduce_stale};
 pub use ring::keep_awake;
 pub use stats::{Area, Histogram, IoCount, IoStats, RELATIONS_MAX, RelationCount};

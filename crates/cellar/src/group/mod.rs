@@ -5,7 +5,7 @@ mod config_file;
 use crate::CONFIG_EXIT;
 use cellar_cell::cell_request::RequestError;
 use cellar_cell::config::Config;
-use cellar_cell::group::request;
+use cellar_cell::group::{parse_file_redundancy, request};
 use cellar_format::wire::{GroupAction, GroupRequest};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -121,10 +121,15 @@ struct ReplaceTarget {
 }
 
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("attribute").required(true))]
 struct SetTarget {
     /// With copies: how long a disk may be offline before it is dropped by force, such as 90min, 12h or 2d; 0 for ever
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    disk_repair_time: u64,
+    #[arg(long, value_name = "TIME", value_parser = parse_time, group = "attribute")]
+    disk_repair_time: Option<u64>,
+    /// With copies: the redundancy of new files of a type, such as wal=high; TYPE=default for that of the group. The next
+    /// rebalance converts existing files. Types: relation, map, wal, temporary, control, other
+    #[arg(long, value_name = "TYPE=REDUNDANCY", value_parser = parse_redundancy, group = "attribute")]
+    redundancy: Option<String>,
     #[command(flatten)]
     target: Target,
 }
@@ -142,6 +147,10 @@ pub fn parse_time(text: &str) -> Result<u64, String> {
     };
     let seconds = number.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
     seconds.ok_or_else(|| "write a number and s, min, h or d, such as 12h".into())
+}
+
+fn parse_redundancy(text: &str) -> Result<String, String> {
+    parse_file_redundancy(text).map(|_| text.to_owned())
 }
 
 #[derive(clap::Args)]
@@ -175,8 +184,14 @@ pub fn run(arguments: &GroupArguments) -> ExitCode {
             (GroupRequest { argument: replace.new.display().to_string(), ..request }, &replace.target, false)
         }
         GroupCommand::Set(set) => {
-            let seconds = set.disk_repair_time;
-            (GroupRequest { seconds, ..of_group(GroupAction::RepairTime) }, &set.target, false)
+            let request = match &set.redundancy {
+                Some(argument) => GroupRequest { argument: argument.clone(), ..of_group(GroupAction::FileRedundancy) },
+                None => {
+                    let seconds = set.disk_repair_time.unwrap_or_default();
+                    GroupRequest { seconds, ..of_group(GroupAction::RepairTime) }
+                }
+            };
+            (request, &set.target, false)
         }
         GroupCommand::Undrop(disk) => (of_disk(GroupAction::Undrop, disk), &disk.target, false),
         GroupCommand::Rebalance(RebalanceTarget { power: Some(power), target }) => {
@@ -355,6 +370,12 @@ fn as_text(report: &Value) -> String {
         let limit =
             if repair_time == 0 { "never dropped".into() } else { format!("dropped after {}", time(repair_time)) };
         lines.push(format!("repair      an offline disk is {limit}"));
+        let types = report["file_redundancy"].as_array().into_iter().flatten();
+        for own in types.filter(|found| found["is_default"] == false) {
+            let (file_type, redundancy, usable) =
+                (text(&own["file_type"]), text(&own["redundancy"]), text(&own["usable_file_mb"]));
+            lines.push(format!("type        {file_type} files: redundancy {redundancy}, {usable} MB usable"));
+        }
     }
     if !report["scrub"].is_null() {
         lines.push(scrub_line(&report["scrub"]));

@@ -91,6 +91,11 @@ impl FileType {
             Self::Other => "other",
         }
     }
+
+    /// Returns the type with a name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|file_type| file_type.name().eq_ignore_ascii_case(name))
+    }
 }
 
 /// Operations of one kind on the files of one type in one directory and database, or on one relation among them.

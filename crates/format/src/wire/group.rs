@@ -32,6 +32,8 @@ pub enum GroupAction {
     Replace = 12,
     /// Sets how long a disk may be offline before it is dropped by force.
     RepairTime = 13,
+    /// Sets the redundancy of new files of a type.
+    FileRedundancy = 14,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +45,8 @@ pub struct GroupRequest {
     pub rate: u64,
     /// Of [`GroupAction::Power`]: 0 to 11.
     pub power: u32,
-    /// Of [`GroupAction::AddTo`]: the failure group. Of [`GroupAction::Replace`]: the path of the new disk.
+    /// Of [`GroupAction::AddTo`]: the failure group. Of [`GroupAction::Replace`]: the path of the new disk. Of
+    /// [`GroupAction::FileRedundancy`]: the name of the type, `=`, and `normal`, `high` or `default`.
     pub argument: String,
     /// Of [`GroupAction::RepairTime`]; 0 for ever.
     pub seconds: u64,
@@ -64,7 +67,9 @@ impl GroupRequest {
         match self.action {
             GroupAction::Scrub => out.put_u64(self.rate),
             GroupAction::Power => out.put_u32(self.power),
-            GroupAction::AddTo | GroupAction::Replace => out.put_blob(self.argument.as_bytes()),
+            GroupAction::AddTo | GroupAction::Replace | GroupAction::FileRedundancy => {
+                out.put_blob(self.argument.as_bytes());
+            }
             GroupAction::RepairTime => out.put_u64(self.seconds),
             _ => {}
         }
@@ -87,13 +92,14 @@ impl GroupRequest {
             11 => GroupAction::DropForce,
             12 => GroupAction::Replace,
             13 => GroupAction::RepairTime,
+            14 => GroupAction::FileRedundancy,
             other => return Err(Corrupt::new("group action", 0, other.to_string())),
         };
         let disk = reader.string("path of the disk")?;
         let rate = if action == GroupAction::Scrub { reader.u64("rate")? } else { 0 };
         let power = if action == GroupAction::Power { reader.u32("power")? } else { 0 };
         let argument = match action {
-            GroupAction::AddTo | GroupAction::Replace => reader.string("argument")?,
+            GroupAction::AddTo | GroupAction::Replace | GroupAction::FileRedundancy => reader.string("argument")?,
             _ => String::new(),
         };
         let seconds = if action == GroupAction::RepairTime { reader.u64("seconds")? } else { 0 };
@@ -117,6 +123,7 @@ mod tests {
             GroupRequest { argument: "b".into(), ..request(GroupAction::AddTo) },
             GroupRequest { argument: "/disk2".into(), ..request(GroupAction::Replace) },
             GroupRequest { seconds: 7 << 40, ..request(GroupAction::RepairTime) },
+            GroupRequest { argument: "wal=high".into(), ..request(GroupAction::FileRedundancy) },
         ];
         for request in requests {
             let mut bytes = Vec::new();
@@ -125,7 +132,7 @@ mod tests {
             for length in 0..bytes.len() {
                 assert!(GroupRequest::decode(&bytes[..length]).is_err(), "{length}");
             }
-            bytes[0] = 14;
+            bytes[0] = 15;
             assert!(GroupRequest::decode(&bytes).is_err());
         }
     }

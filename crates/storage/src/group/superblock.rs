@@ -91,6 +91,22 @@ impl Redundancy {
     pub fn copies(self) -> usize {
         self as usize
     }
+
+    /// Returns the redundancy with a name, as in a configuration.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::External, Self::Normal, Self::High]
+            .into_iter()
+            .find(|known| known.to_string().eq_ignore_ascii_case(name))
+    }
+
+    /// Returns the name as in Oracle's `v$asm_diskgroup.type`.
+    pub fn oracle_name(self) -> &'static str {
+        match self {
+            Self::External => "EXTERN",
+            Self::Normal => "NORMAL",
+            Self::High => "HIGH",
+        }
+    }
 }
 
 impl fmt::Display for Redundancy {

@@ -217,8 +217,12 @@ impl Volume {
         if let Some(mirror) = self.group.mirror() {
             let joins = new.map(|_| mirror.failure_group(number));
             self.group.check_failure_groups(avoided, joins, &self.group.copies().in_use()).context(|| {
+                let fewer = match self.group.copies().is_uniform() {
+                    true => "",
+                    false => ", or set the redundancy of file types lower (cellar group set --redundancy)",
+                };
                 format!(
-                    "cell disk {path} cannot be dropped; add a disk in another failure group first, or replace the disk"
+                    "cell disk {path} cannot be dropped; add a disk in another failure group first, or replace the disk{fewer}"
                 )
             })?;
         }

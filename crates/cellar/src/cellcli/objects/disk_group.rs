@@ -29,6 +29,7 @@ impl ObjectType for DiskGroup {
             "name",
             "allocationUnitSize",
             "diskRepairTime",
+            "fileRedundancy",
             "freeSpace",
             "id",
             "offlineDisks",
@@ -68,6 +69,7 @@ impl ObjectType for DiskGroup {
             disk_group_name(&status.name).into(),
             bytes("allocation_unit_size"),
             count("disk_repair_time"),
+            file_redundancy(&group["file_redundancy"]),
             mib("free_mb"),
             count("group_id"),
             count("offline_disks"),
@@ -103,6 +105,7 @@ impl ObjectType for DiskGroup {
             "{ALL | name} REPLACE DISK {disk | path} WITH path [REBALANCE POWER power]",
             "{ALL | name} REBALANCE [POWER power]",
             "{ALL | name} SET DISK_REPAIR_TIME = time",
+            "{ALL | name} MODIFY TEMPLATE file_type ATTRIBUTES ({MIRROR | HIGH | DEFAULT}) [REBALANCE POWER power]",
         ]
     }
 
@@ -130,4 +133,13 @@ impl ObjectType for DiskGroup {
         cell.group_request(GroupAction::Scrub, "", rate * MIB)?;
         Ok("scrub started")
     }
+}
+
+/// Returns the file types that have another redundancy than the group.
+fn file_redundancy(types: &serde_json::Value) -> Value {
+    let own = types.as_array().into_iter().flatten().filter(|found| found["is_default"] == false);
+    let text = |found: &serde_json::Value, name: &str| found[name].as_str().unwrap_or_default().to_owned();
+    let own: Vec<String> =
+        own.map(|found| format!("{}={}", text(found, "file_type"), text(found, "redundancy"))).collect();
+    own.join(", ").into()
 }

@@ -4,6 +4,7 @@ use super::super::connection::Connection;
 use super::super::error::Error;
 use super::super::names::{cell_disk_name, grid_disk_name};
 use crate::group::parse_time;
+use cellar_cell::group::parse_file_redundancy;
 use cellar_format::wire::{GroupAction, GroupRequest};
 
 const POWER_MAX: u32 = 11;
@@ -41,7 +42,15 @@ enum Operation {
     RepairTime {
         seconds: u64,
     },
+    /// A file type, `=`, and its redundancy.
+    FileRedundancy {
+        argument: String,
+    },
 }
+
+/// Templates of Oracle's disk groups, with the file types that they stand for.
+const TEMPLATES: [(&str, &str); 4] =
+    [("ONLINELOG", "wal"), ("DATAFILE", "relation"), ("TEMPFILE", "temporary"), ("CONTROLFILE", "control")];
 
 /// The words of an operation.
 struct Words<'w>(&'w [String]);
@@ -121,10 +130,27 @@ impl Change {
             () if words.takes("SET") => {
                 words.takes("ATTRIBUTE");
                 words.expect("DISK_REPAIR_TIME")?;
+                words.takes("=");
                 let text = words.text("a time")?;
                 let seconds = parse_time(&text);
                 let invalid = |hint: String| Error::invalid_value(format!("DISK_REPAIR_TIME {text}: {hint}"));
                 Operation::RepairTime { seconds: seconds.map_err(invalid)? }
+            }
+            () if words.takes("MODIFY") => {
+                words.expect("TEMPLATE")?;
+                let name = words.text("a file type")?;
+                words.expect("ATTRIBUTES")?;
+                words.takes("(");
+                let redundancy = match () {
+                    () if words.takes("MIRROR") => "normal".to_owned(),
+                    () => words.text("MIRROR, HIGH or DEFAULT")?.to_ascii_lowercase(),
+                };
+                words.takes(")");
+                let of_template = TEMPLATES.iter().find(|(template, _)| template.eq_ignore_ascii_case(&name));
+                let argument =
+                    format!("{}={redundancy}", of_template.map_or(name.as_str(), |(_, file_type)| file_type));
+                parse_file_redundancy(&argument).map_err(Error::invalid_value)?;
+                Operation::FileRedundancy { argument }
             }
             () if words.takes("REBALANCE") => {
                 let power = if words.takes("POWER") { Some(words.power()?) } else { None };
@@ -188,6 +214,11 @@ impl Change {
                 let request = GroupRequest::on_group(GroupAction::RepairTime);
                 cell.send(&GroupRequest { seconds: *seconds, ..request })?;
                 Ok("successfully altered")
+            }
+            Operation::FileRedundancy { argument } => {
+                let request = GroupRequest::on_group(GroupAction::FileRedundancy);
+                cell.send(&GroupRequest { argument: argument.clone(), ..request })?;
+                Ok("successfully altered; the next rebalance converts existing files")
             }
         }
     }
@@ -263,6 +294,10 @@ mod tests {
         check("rebalance power 7", Operation::Rebalance { begins: false }, Some(7));
         check("set disk_repair_time 3", Operation::RepairTime { seconds: 3 * 3600 }, None);
         check("set attribute disk_repair_time 90m", Operation::RepairTime { seconds: 5400 }, None);
+        let of = |argument: &str| Operation::FileRedundancy { argument: argument.into() };
+        check("modify template onlinelog attributes ( high )", of("wal=high"), None);
+        check("modify template Temporary attributes mirror", of("Temporary=normal"), None);
+        check("modify template datafile attributes ( default ) rebalance power 3", of("relation=default"), Some(3));
         assert_eq!(parse("scrub").unwrap(), None);
     }
 
@@ -279,6 +314,10 @@ mod tests {
             ("rebalance power 12", "CELL-90007: POWER 12: write a number from 0 to 11"),
             ("drop disk a rebalance 3", "at \"3\": expected POWER"),
             ("set colour red", "at \"colour\": expected DISK_REPAIR_TIME"),
+            (
+                "modify template index attributes ( high )",
+                "CELL-90007: \"index\" is no type of files; the types are relation, map, wal, temporary, control, other",
+            ),
             ("set disk_repair_time soon", "CELL-90007: DISK_REPAIR_TIME soon: write a number and s, min, h or d"),
         ] {
             let error = parse(text).unwrap_err().to_string();
