@@ -11,6 +11,7 @@ use crate::instance::{Device, Instance, MountRecord, PreviousMounts};
 use crate::page_check::ClusterChecksums;
 use crate::server;
 use crate::service_manager::{notify, notify_recovery};
+use crate::shared_devices;
 use crate::state::{CellState, MemoryBudget, MemoryKind, UnitDirectories};
 use crate::unit_codec::Codec;
 use cellar_storage::disk::{Disk, OverlayDisk};
@@ -229,7 +230,9 @@ fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) 
         recovery_progress: notify_recovery,
         ..VolumeOptions::default()
     };
-    Ok(Volume::open(disks, options)?)
+    let volume = Volume::open(disks, options)?;
+    shared_devices::warnings(&volume).iter().for_each(|warning| log::warn!("{warning}"));
+    Ok(volume)
 }
 
 /// Returns the default size of the reserve of each disk in bytes: the disks' share of twice the recommended size of

@@ -243,6 +243,7 @@ pub fn report(volume: &Volume) -> Value {
         "resync_written_bytes": status.resync_written_bytes,
         "scrub": volume.scrub_report().as_ref().map(scrub_report),
         "rebalance": rebalance_report(&volume.rebalance_status()),
+        "warnings": crate::shared_devices::warnings(volume),
         "operations": operations(volume).iter().map(GroupOperation::report).collect::<Vec<_>>(),
         "disks": status.disks.iter().map(disk).collect::<Vec<_>>(),
     })

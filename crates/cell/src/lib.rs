@@ -33,6 +33,7 @@ mod reclaim;
 pub mod relation;
 pub mod server;
 mod service_manager;
+mod shared_devices;
 pub mod smart_scan;
 pub mod state;
 pub mod status;

@@ -377,6 +377,9 @@ fn as_text(report: &Value) -> String {
             lines.push(format!("type        {file_type} files: redundancy {redundancy}, {usable} MB usable"));
         }
     }
+    for warning in report["warnings"].as_array().into_iter().flatten() {
+        lines.push(format!("warning     {}", text(warning)));
+    }
     if !report["scrub"].is_null() {
         lines.push(scrub_line(&report["scrub"]));
         for finding in report["scrub"]["findings"].as_array().into_iter().flatten() {
