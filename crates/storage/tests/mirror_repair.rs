@@ -429,6 +429,29 @@ fn after_a_crash_the_undamaged_copy_of_a_page_wins() {
     }
 }
 
+#[test]
+fn after_a_crash_the_undamaged_copy_of_a_unit_wins() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 2, with_intents(Redundancy::Normal));
+    let ino = filled(&volume, "plain", &Random::seeded(16).bytes(4 * MIB as usize));
+    for au in 0..4 {
+        compress(&volume, ino, au, 0).unwrap();
+    }
+    let expected = read_all(&volume, ino);
+    crash(volume);
+    // Each disk is the source of two units; in each unit file, one slot is damaged in its header and another one in its unit.
+    for (disk, at) in [(0, 3), (1, 700)] {
+        let damaged: usize = (0..16).map(|slot| damage(folder.path(), disk, Stream::Units, slot * MIB + at)).sum();
+        assert!(damaged >= 2, "{damaged} units were damaged on disk {disk}");
+    }
+    let volume = open_with(folder.path(), 2, with_intents(Redundancy::Normal));
+    assert!(volume.group_status().repairs > 0);
+    let report = scrub(&volume);
+    assert_eq!((report.repaired, report.unrepaired), (0, 0), "the start repaired both disks: {report:?}");
+    assert!(read_all(&volume, ino) == expected);
+    volume.close().unwrap();
+}
+
 /// Overwrites bytes of the one backing file on a disk.
 fn overwrite(folder: &Path, number: usize, at: usize, bytes: &[u8]) {
     files_of(folder, number, Stream::Data)[0].write_all_at(bytes, at as u64).unwrap();

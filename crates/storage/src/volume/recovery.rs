@@ -7,14 +7,16 @@ use super::repair_time::RepairTime;
 use super::saved_facts::FoundFacts;
 use super::{Namespace, Volume, VolumeOptions, now};
 use crate::cache::Cache;
-use crate::disk::{Disk, Stream, on_each};
+use crate::disk::{Condition, Disk, Stream, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::file::FileData;
+use crate::file::{FileData, Units};
 use crate::group::Group;
+use crate::group::mirror::Mirror;
 use crate::group::rebalance::inode_of;
 use crate::meta::{AuKey, Batch, CommitSequence, Contents, FIRST_INO, Inode, Kind, Stores};
 use cellar_format::units::BLOCK_BYTES;
 use parking_lot::{Mutex, RwLock};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 
@@ -109,12 +111,31 @@ impl Volume {
     /// Makes the copies equal that a crash has left different.
     fn equalize_copies(&self) -> Result<()> {
         let Some(mirror) = self.group.mirror() else { return Ok(()) };
+        self.repair_written_units(mirror);
         let copied = mirror.equalize(self)?;
         if copied.files > 0 {
             let (files, read, written) = (copied.files, copied.read_bytes >> 20, copied.written_bytes >> 20);
             log::info!("compared copies of {files} files: read {read} MiB, wrote {written} MiB");
         }
         Ok(())
+    }
+
+    /// Repairs compression units in regions whose copies are about to be made equal: an undamaged copy must win. Units that the
+    /// metadata name were on all disks before the crash.
+    fn repair_written_units(&self, mirror: &Mirror) {
+        for (number, ranges) in mirror.written(Stream::Units) {
+            let Ok(file) = self.file(inode_of(number)) else { continue };
+            let extents = file.units().map(Units::extents).unwrap_or_default();
+            let is_written = |slot: &Range<u64>| ranges.iter().any(|r| r.start < slot.end && slot.start < r.end);
+            for stored in extents.iter().map(|extent| &extent.stored).filter(|stored| is_written(&stored.slot_range()))
+            {
+                match stored.scrub() {
+                    Ok((Condition::Sound | Condition::Repaired, _)) => {}
+                    Ok(_) => log::error!("{} is damaged on all disks", stored.describe()),
+                    Err(error) => log::warn!("could not compare the copies of {}: {error}", stored.describe()),
+                }
+            }
+        }
     }
 
     /// Recovers every file with compression units: afterwards redo logs are empty and unused space is punched.

@@ -220,9 +220,14 @@ impl StoredUnit {
         }
     }
 
+    /// Returns the bytes of the unit's slot in the unit file.
+    pub fn slot_range(&self) -> Range<u64> {
+        self.slot_offset()..self.slot_offset() + self.slot_bytes()
+    }
+
     /// Reads all copies of the unit and repairs damaged ones. Returns also the bytes that were read.
     pub fn scrub(&self) -> Result<(Condition, u64)> {
-        let range = self.slot_offset()..self.slot_offset() + self.slot_bytes();
+        let range = self.slot_range();
         let table_at = (self.offset() - range.start + table_offset(self.length)) as usize;
         let is_valid = |slot: &[u8]| {
             let (start, table) = slot.split_at(table_at);
