@@ -60,7 +60,7 @@ disks_free() { rm -f "${disks[@]/%//filler}"; }
 
 # epoch_begin: creates cell disks, a cell and a cluster in a random layout.
 epoch_begin() {
-    local disk au settings=("wal_level = replica")
+    local disk au redundancy settings=("wal_level = replica")
     disks=("$WORK/disk1" "$WORK/disk2")
     [ $((RANDOM % 3)) -gt 0 ] || disks+=("$WORK/disk3")
     are_limited=1
@@ -71,12 +71,13 @@ epoch_begin() {
     rm -rf --one-file-system "$WORK/pgdata"
     layout=$(pick mount mount tablespace)
     au=$(pick 1MiB 4MiB)
+    redundancy=$(pick external normal)
     # Without WAL, a transaction that creates or truncates a table syncs the table at its commit.
     [ $((RANDOM % 3)) -gt 0 ] || settings=("wal_level = minimal" "max_wal_senders = 0")
     cell_configure cell1 "$(pick 32MiB 256MiB)" "${disks[@]/%//cell}"
-    sed -i "s/^au_size = .*/au_size = \"$au\"/" "$WORK/cell1.toml"
+    sed -i "s/^au_size = .*/au_size = \"$au\"/; s/^redundancy = .*/redundancy = \"$redundancy\"/" "$WORK/cell1.toml"
     machine_disk_was_full && return 1
-    what="epoch of $layout, ${#disks[@]} disks, allocation units of $au, ${settings[0]}"
+    what="epoch of $layout, ${#disks[@]} disks, redundancy $redundancy, allocation units of $au, ${settings[0]}"
     crash_cluster "$layout" 2 "${settings[@]}" || { not_ok "$what: the cluster starts"; return 1; }
 }
 
