@@ -231,7 +231,7 @@ cellar_consumer_group_number(const char *group)
 	if (unused < 0)
 		return GROUPS_MAX;
 
-	/* Readers look the name of a sample up under the lock of the ring, and no sample refers to this one yet. */
+	/* Readers hold the lock of the ring, and no sample has this number yet. */
 	strlcpy(groups->names[unused], group, NAMEDATALEN);
 	return unused + 1;
 }

@@ -187,7 +187,7 @@ cellar_get_samples(PG_FUNCTION_ARGS)
 		if (found)
 		{
 			sample = ring->samples[sequence % ring->capacity];
-			/* The number of the group can get another name as soon as the sample is replaced. */
+			/* Later, the number of the group can get another name. */
 			if (sample.consumer_group != 0)
 				strlcpy(group, cellar_consumer_group_name(sample.consumer_group), NAMEDATALEN);
 		}

@@ -61,14 +61,21 @@ cellar_end_phase(CellarPhase phase, instr_time time)
 	phase_end.time = time;
 }
 
-/* Returns the time at which a phase begins: the end of the previous phase if that belongs to the same message. */
-instr_time
-cellar_begin_phase(CellarPhase previous)
+/*
+ * Fills in the time at which a phase begins: the end of the previous phase if that
+ * belongs to the same message.  Returns whether it does.
+ */
+bool
+cellar_begin_phase(CellarPhase previous, instr_time *time)
 {
-	if (previous == CELLAR_PHASE_OTHER || phase_end.phase != previous || phase_end.message != GetCurrentStatementStartTimestamp())
+	bool		continues = previous != CELLAR_PHASE_OTHER && phase_end.phase == previous &&
+		phase_end.message == GetCurrentStatementStartTimestamp();
+
+	if (!continues)
 		INSTR_TIME_SET_CURRENT(phase_end.time);
 	phase_end.phase = CELLAR_PHASE_OTHER;
-	return phase_end.time;
+	*time = phase_end.time;
+	return continues;
 }
 
 /*
@@ -143,11 +150,13 @@ read_run_queue(void)
 CellarKernelTimes
 cellar_read_kernel_times(CellarKernelReading reading)
 {
-	return (CellarKernelTimes)
-	{
-		.cpu_ns = reading >= CELLAR_READ_CPU ? read_cpu() : 0,
-			.run_queue_ns = reading == CELLAR_READ_CPU_AND_RUN_QUEUE ? read_run_queue() : 0
-	};
+	CellarKernelTimes times = {0};
+
+	if (reading >= CELLAR_READ_CPU)
+		times.cpu_ns = read_cpu();
+	if (reading == CELLAR_READ_CPU_AND_RUN_QUEUE)
+		times.run_queue_ns = read_run_queue();
+	return times;
 }
 
 /* A random number below "limit". */

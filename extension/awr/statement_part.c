@@ -17,6 +17,10 @@
 #include "cellar/compat.h"
 #include "cellar/statement_part.h"
 
+/* What was read at the end of the last part. */
+static CellarKernelReading last_reading = CELLAR_READ_NOTHING;
+static CellarKernelTimes last_times;
+
 static void
 read_usage(CellarUsage *usage)
 {
@@ -72,9 +76,12 @@ add_usage(CellarStatement *entry, const CellarUsage *before)
 void
 cellar_begin_part(CellarPart *part, CellarPhase previous, CellarKernelReading reading)
 {
-	part->began = cellar_begin_phase(previous);
+	bool		continues = cellar_begin_phase(previous, &part->began);
+
 	part->reading = reading;
-	if (reading != CELLAR_READ_NOTHING)
+	if (continues && previous == CELLAR_PHASE_STARTING && last_reading >= reading)
+		part->started = last_times;
+	else if (reading != CELLAR_READ_NOTHING)
 		part->started = cellar_read_kernel_times(reading);
 	read_usage(&part->before);
 }
@@ -87,12 +94,13 @@ void
 cellar_end_part(CellarPart *part, CellarStatement *statement, bool counts_usage)
 {
 	memset(&part->used, 0, sizeof(part->used));
+	last_reading = part->reading;
 	if (part->reading != CELLAR_READ_NOTHING)
 	{
-		CellarKernelTimes now = cellar_read_kernel_times(part->reading);
-
-		part->used.cpu_ns = now.cpu_ns - part->started.cpu_ns;
-		part->used.run_queue_ns = now.run_queue_ns - part->started.run_queue_ns;
+		last_times = cellar_read_kernel_times(part->reading);
+		part->used.cpu_ns = last_times.cpu_ns - part->started.cpu_ns;
+		if (part->reading == CELLAR_READ_CPU_AND_RUN_QUEUE)
+			part->used.run_queue_ns = last_times.run_queue_ns - part->started.run_queue_ns;
 		statement->cpu_ns += part->used.cpu_ns;
 		statement->run_queue_ns += part->used.run_queue_ns;
 	}

@@ -186,7 +186,7 @@ cellar_flush_statements(void)
 
 		if (!local->changed)
 			continue;
-		/* Means of other runs must not make both times exceed the elapsed time. */
+		/* Means of other runs must not make both exceed the elapsed time. */
 		local->cpu_ns = Min(local->cpu_ns, local->elapsed_ns);
 		local->run_queue_ns = Min(local->run_queue_ns, local->elapsed_ns - local->cpu_ns);
 		add_microseconds(&local->counters[CELLAR_STATEMENT_ELAPSED_US], &local->elapsed_ns);

@@ -154,7 +154,7 @@ time_planning(Query *parse, const char *query_string, int cursor_options, ParamL
 		last_plan = NULL;
 	INSTR_TIME_SET_ZERO(began);
 	if (track)
-		began = cellar_begin_phase(CELLAR_PHASE_PARSING);
+		(void) cellar_begin_phase(CELLAR_PHASE_PARSING, &began);
 	/* Queries of functions that the planner evaluates are not top-level. */
 	nesting_level++;
 	PG_TRY();

@@ -31,7 +31,7 @@ typedef struct CellarPhaseTimes
 extern CellarPhaseTimes cellar_phase_times;
 
 extern void cellar_end_phase(CellarPhase phase, instr_time time);
-extern instr_time cellar_begin_phase(CellarPhase previous);
+extern bool cellar_begin_phase(CellarPhase previous, instr_time *time);
 extern bool cellar_last_phase_end(instr_time *time);
 extern void cellar_forget_phase(void);
 extern uint64 cellar_nanoseconds_between(instr_time from, instr_time to);
