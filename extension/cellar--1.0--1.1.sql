@@ -377,6 +377,24 @@ CREATE TABLE awr.os_stat (
 COMMENT ON TABLE awr.os_stat IS
   'statistics of the host, under Oracle''s names where Oracle has them: total is an increase, value is the value at the end of the interval. Times are in microseconds';
 
+-- Returns the value of a setting without passwords and other secrets. Commands and connection strings can contain them.
+CREATE FUNCTION awr.redact_setting(name text, setting text, vartype text)
+RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE
+         WHEN vartype <> 'string' OR setting = '' THEN setting
+         WHEN name ~* '(passw|passphrase|secret|token|credential)' AND name !~* 'file' THEN '***'
+         ELSE regexp_replace(
+                regexp_replace(
+                  regexp_replace(setting,
+                    '(\w*(?:passw|pwd|passphrase|secret|token|credential|access_?key|api_?key)[\w-]*(?:\s*[=:]\s*|\s+))(?:''(?:[^''\\]|\\.|'''')*''|"[^"]*"|[^\s,;&''"]+)',
+                    '\1***', 'gi'),
+                  '(://[^/\s:@]*:)[^@\s]+@', '\1***@', 'g'),
+                '((?:^|\s)(?:-u|--user)(?:\s+|=)[^\s:]+:)\S+', '\1***', 'g')
+       END;
+
+COMMENT ON FUNCTION awr.redact_setting(text, text, text) IS 'for internal use by awr.collect';
+
 CREATE TABLE awr.setting (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
   name text NOT NULL,
@@ -721,7 +739,7 @@ INSERT INTO awr.collector VALUES
                 ('WRITE_BYTES', 10, 512), ('WRITE_TIME', 11, 1000), ('BUSY_TIME', 13, 1000), ('QUEUE_TIME', 14, 1000)) v (name, field, factor)
    WHERE cardinality(f) >= 14 AND f[4]::numeric + f[8]::numeric > 0$$),
 ('setting', 'instance', 0, 999999, NULL,
- $$SELECT name, setting, unit, source FROM pg_settings WHERE context <> 'internal' OR name IN ('server_version', 'data_checksums', 'wal_segment_size')$$),
+ $$SELECT name, awr.redact_setting(name, setting, vartype) AS setting, unit, source FROM pg_settings WHERE context <> 'internal' OR name IN ('server_version', 'data_checksums', 'wal_segment_size')$$),
 ('object_name', 'instance', 0, 999999, NULL,
  $$SELECT 'role' AS class, oid AS object, rolname AS name FROM pg_roles
    UNION ALL
@@ -1996,7 +2014,11 @@ BEGIN
   RETURN snap;
 END
 $$ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp;
+SET search_path = pg_catalog, pg_temp
+SET default_tablespace = ''
+SET default_table_access_method = heap
+SET standard_conforming_strings = on
+SET transform_null_equals = off;
 
 COMMENT ON FUNCTION awr.create_snapshot(text) IS 'takes an AWR snapshot of all databases of this server, and returns its number';
 
@@ -2077,7 +2099,10 @@ BEGIN
     INTO new USING known;
   IF new IS NOT NULL THEN
     RETURN QUERY EXECUTE format('SELECT DISTINCT ON (s.queryid) s.queryid, s.query FROM %s(true) s JOIN unnest($1) n ON n = s.queryid
-                                 WHERE s.query IS NOT NULL', source)
+                                 WHERE s.query IS NOT NULL
+                                   -- Utility statements contain their constants, passwords among them.
+                                   AND (s.query ~* ''^(\s|/\*.*?\*/|--[^\n]*\n|\()*(select|insert|update|delete|merge|with|values|table)\M''
+                                        OR s.query !~* ''passw|secret|connection|options|program|^\s*(set|alter\s+(system|role|user|database))\M'')', source)
       USING new;
   END IF;
 EXCEPTION
@@ -2142,7 +2167,11 @@ BEGIN
     WHERE instance_id = instance AND snap_id BETWEEN create_baseline.begin_snap AND create_baseline.end_snap;
 END
 $$ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp;
+SET search_path = pg_catalog, pg_temp
+SET default_tablespace = ''
+SET default_table_access_method = heap
+SET standard_conforming_strings = on
+SET transform_null_equals = off;
 
 COMMENT ON FUNCTION awr.create_baseline(text, bigint, bigint, integer) IS
   'names a period between two AWR snapshots; the retention keeps all AWR snapshots of its days';
@@ -2157,7 +2186,11 @@ BEGIN
   END IF;
 END
 $$ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp;
+SET search_path = pg_catalog, pg_temp
+SET default_tablespace = ''
+SET default_table_access_method = heap
+SET standard_conforming_strings = on
+SET transform_null_equals = off;
 
 COMMENT ON FUNCTION awr.drop_baseline(text) IS 'removes a baseline; the retention then deletes its AWR snapshots';
 
@@ -2210,7 +2243,11 @@ BEGIN
   RETURN dropped;
 END
 $$ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp;
+SET search_path = pg_catalog, pg_temp
+SET default_tablespace = ''
+SET default_table_access_method = heap
+SET standard_conforming_strings = on
+SET transform_null_equals = off;
 
 COMMENT ON FUNCTION awr.drop_expired_snapshots(interval) IS
   'drops the days whose AWR snapshots are all older than the retention, except those of baselines; returns the number of days';
@@ -2853,6 +2890,10 @@ EXCEPTION
 END
 $$ LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET default_tablespace = ''
+SET default_table_access_method = heap
+SET standard_conforming_strings = on
+SET transform_null_equals = off
 -- Each query runs once: compiling it takes longer.
 SET jit = off;
 
@@ -2872,7 +2913,11 @@ RETURNS text
 AS $$
   SELECT awr.render(awr.report_data(begin_snap, end_snap, instance), NULL, format)
 $$ LANGUAGE sql STABLE STRICT SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp;
+SET search_path = pg_catalog, pg_temp
+SET default_tablespace = ''
+SET default_table_access_method = heap
+SET standard_conforming_strings = on
+SET transform_null_equals = off;
 
 COMMENT ON FUNCTION awr.report(bigint, bigint, text, integer) IS
   'the report about the period between two AWR snapshots; format text, html or json';
@@ -2884,7 +2929,11 @@ RETURNS text
 AS $$
   SELECT awr.render(awr.report_data(first_begin, first_end, instance), awr.report_data(second_begin, second_end, instance), format)
 $$ LANGUAGE sql STABLE STRICT SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp;
+SET search_path = pg_catalog, pg_temp
+SET default_tablespace = ''
+SET default_table_access_method = heap
+SET standard_conforming_strings = on
+SET transform_null_equals = off;
 
 COMMENT ON FUNCTION awr.diff_report(bigint, bigint, bigint, bigint, text, integer) IS
   'the comparison of two periods between AWR snapshots; format text, html or json';
@@ -3109,7 +3158,11 @@ BEGIN
                    WHERE t.query_id IN (SELECT (e ->> 'query_id')::bigint FROM jsonb_array_elements(coalesce(result -> 'top_sql', '[]') || coalesce(result -> 'groups', '[]')) e))));
 END
 $$ LANGUAGE plpgsql STABLE STRICT SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp;
+SET search_path = pg_catalog, pg_temp
+SET default_tablespace = ''
+SET default_table_access_method = heap
+SET standard_conforming_strings = on
+SET transform_null_equals = off;
 
 COMMENT ON FUNCTION awr.ash_data(timestamptz, timestamptz, text[], jsonb, integer) IS
   'everything that an ASH report about an interval shows, as one document';
@@ -3121,7 +3174,11 @@ RETURNS text
 AS $$
   SELECT awr.render(awr.ash_data(begin_time, end_time, dimensions, filters, instance), NULL, format)
 $$ LANGUAGE sql STABLE STRICT SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp;
+SET search_path = pg_catalog, pg_temp
+SET default_tablespace = ''
+SET default_table_access_method = heap
+SET standard_conforming_strings = on
+SET transform_null_equals = off;
 
 COMMENT ON FUNCTION awr.ash_report(timestamptz, timestamptz, text, text[], jsonb, integer) IS
   'the report about the session samples of an interval; format text, html or json';
@@ -3301,7 +3358,11 @@ BEGIN
     'history', samples));
 END
 $$ LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp;
+SET search_path = pg_catalog, pg_temp
+SET default_tablespace = ''
+SET default_table_access_method = heap
+SET standard_conforming_strings = on
+SET transform_null_equals = off;
 
 COMMENT ON FUNCTION awr.sql_data(bigint, bigint, bigint, integer) IS
   'everything that an SQL report about a statement shows, as one document; by default about all AWR snapshots';
@@ -3312,7 +3373,11 @@ RETURNS text
 AS $$
   SELECT awr.render(awr.sql_data(query_id, begin_snap, end_snap, instance), NULL, format)
 $$ LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp;
+SET search_path = pg_catalog, pg_temp
+SET default_tablespace = ''
+SET default_table_access_method = heap
+SET standard_conforming_strings = on
+SET transform_null_equals = off;
 
 COMMENT ON FUNCTION awr.sql_report(bigint, bigint, bigint, text, integer) IS
   'the report about one statement over AWR snapshots, by default all of them; format text, html or json';

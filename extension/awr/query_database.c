@@ -274,34 +274,14 @@ put_row(Datum jsonb, void *arg)
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &jsonb, &null);
 }
 
-/* Runs a query in another database and returns its rows. */
+/* Puts the rows that a worker sends. */
 static void
-query_other_database(Oid database, const char *query, ReturnSetInfo *rsinfo)
+receive_rows(shm_mq_handle *queue, ReturnSetInfo *rsinfo)
 {
-	Size		queue_offset = MAXALIGN(offsetof(QueryRequest, query) + strlen(query) + 1);
-	dsm_segment *segment = dsm_create(queue_offset + QUEUE_BYTES, 0);
-	QueryRequest *request = dsm_segment_address(segment);
-	BackgroundWorkerHandle *handle;
-	shm_mq	   *mq;
-	shm_mq_handle *queue;
 	bool		done = false;
 	StringInfoData converted;
 
 	initStringInfo(&converted);
-	request->database = database;
-	request->encoding = GetDatabaseEncoding();
-	request->queue_offset = queue_offset;
-	strcpy(request->query, query);
-	mq = shm_mq_create((char *) request + queue_offset, QUEUE_BYTES);
-	shm_mq_set_receiver(mq, MyProc);
-	handle = start_worker(segment);
-
-	/*
-	 * With the handle, a worker that exits before it attaches counts as
-	 * detached.
-	 */
-	queue = shm_mq_attach(mq, segment, handle);
-
 	while (!done)
 	{
 		Size		length;
@@ -346,6 +326,44 @@ query_other_database(Oid database, const char *query, ReturnSetInfo *rsinfo)
 		}
 		pfree(message.data);
 	}
+}
+
+/* Runs a query in another database and returns its rows. */
+static void
+query_other_database(Oid database, const char *query, ReturnSetInfo *rsinfo)
+{
+	Size		queue_offset = MAXALIGN(offsetof(QueryRequest, query) + strlen(query) + 1);
+	dsm_segment *segment = dsm_create(queue_offset + QUEUE_BYTES, 0);
+	QueryRequest *request = dsm_segment_address(segment);
+	BackgroundWorkerHandle *handle;
+	shm_mq	   *mq;
+	shm_mq_handle *queue;
+
+	request->database = database;
+	request->encoding = GetDatabaseEncoding();
+	request->queue_offset = queue_offset;
+	strcpy(request->query, query);
+	mq = shm_mq_create((char *) request + queue_offset, QUEUE_BYTES);
+	shm_mq_set_receiver(mq, MyProc);
+	handle = start_worker(segment);
+
+	/*
+	 * With the handle, a worker that exits before it attaches counts as
+	 * detached.
+	 */
+	queue = shm_mq_attach(mq, segment, handle);
+
+	PG_TRY();
+	{
+		receive_rows(queue, rsinfo);
+	}
+	PG_CATCH();
+	{
+		/* The query may run for hours before the worker sends a row. */
+		TerminateBackgroundWorker(handle);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 	dsm_detach(segment);
 }
 

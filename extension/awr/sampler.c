@@ -34,6 +34,9 @@
 #include "cellar/awr.h"
 #include "cellar/compat.h"
 
+/* Searches for blockers of a tick, which search the lock table. */
+#define BLOCKED_REQUESTS	100
+
 #define WAIT_CLASS(event)	((event) & 0xFF000000)
 /* Of a wait event of class Lock: a LockTagType. */
 #define LOCK_TYPE(event)	((event) & 0x0000FFFF)
@@ -48,9 +51,20 @@ write_client(const SockAddr *address, char *client)
 								  NI_NUMERICHOST | NI_NUMERICSERV);
 }
 
+/* Lock requests of a tick whose blocker is known.  The address is not read. */
+typedef struct BlockedRequest
+{
+	const LOCK *lock;
+	LOCKMODE	mode;
+	int			blocker;
+} BlockedRequest;
+
+static BlockedRequest blocked_requests[BLOCKED_REQUESTS];
+static int	blocked_request_count = 0;
+
 /* Returns the first process that blocks a process waiting for a lock, or 0. */
 static int
-first_blocker(int pid)
+find_blocker(int pid)
 {
 	ArrayType  *blockers = DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(pid)));
 	int			first = 0;
@@ -59,6 +73,33 @@ first_blocker(int pid)
 		first = ((int32 *) ARR_DATA_PTR(blockers))[0];
 	pfree(blockers);
 	return first;
+}
+
+/*
+ * As find_blocker.  A search takes all locks of the lock table, and time in
+ * proportion to the processes that wait for the same lock, so processes that wait
+ * for the same lock in the same mode share the result of a tick.  The number of
+ * searches is bounded; the blockers of further processes are unknown.
+ */
+static int
+first_blocker(PGPROC *proc, int pid)
+{
+	BlockedRequest request = {.lock = proc->waitLock,.mode = proc->waitLockMode};
+
+	for (int i = 0; i < blocked_request_count; i++)
+	{
+		const BlockedRequest *known = &blocked_requests[i];
+
+		if (known->lock == request.lock && known->mode == request.mode && known->blocker != pid)
+			return known->blocker;
+	}
+	if (blocked_request_count == BLOCKED_REQUESTS)
+		return 0;
+	request.blocker = find_blocker(pid);
+	/* Without a blocker, the process does not wait any more. */
+	if (request.blocker != 0)
+		blocked_requests[blocked_request_count++] = request;
+	return request.blocker;
 }
 
 /*
@@ -156,7 +197,7 @@ sample_process(const PgBackendStatus *status, PGPROC *proc, TimestampTz now, boo
 													  is_parallel ? find_application(sample.leader_pid) : sample.application);
 	if (WAIT_CLASS(event) == PG_WAIT_LOCK)
 	{
-		sample.blocker_pid = first_blocker(status->st_procpid);
+		sample.blocker_pid = first_blocker(proc, status->st_procpid);
 		*waits_for_row |= LOCK_TYPE(event) == LOCKTAG_TUPLE || LOCK_TYPE(event) == LOCKTAG_TRANSACTION;
 	}
 	cellar_add_sample(&sample);
@@ -169,6 +210,7 @@ tick(TimestampTz now)
 	bool		row_lock_waits = false;
 
 	cellar_read_temp_files();
+	blocked_request_count = 0;
 	for (int i = 1; i <= count; i++)
 	{
 		LocalPgBackendStatus *local = CellarBackendStatusByIndex(i);

@@ -411,12 +411,38 @@ is_wrapper(const Node *statement)
 	return IsA(statement, ExecuteStmt) || IsA(statement, PrepareStmt) || IsA(statement, DeallocateStmt);
 }
 
-/* Statements whose text may contain a password, which the repository must not store. */
+/* Returns whether a text of "length" bytes, or up to its end if that is 0, contains a word, in either case. */
 static bool
-contains_password(const Node *statement)
+mentions(const char *text, int length, const char *word)
+{
+	int			end = (length > 0 ? length : (int) strlen(text)) - (int) strlen(word);
+
+	for (int i = 0; i <= end; i++)
+	{
+		if (pg_strncasecmp(text + i, word, strlen(word)) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Returns whether the text of a statement may contain a password, which the
+ * repository must not store: as an option, as the value of a setting, or in a
+ * command of the operating system.
+ */
+static bool
+contains_password(const Node *statement, const char *text, int length)
 {
 	switch (nodeTag(statement))
 	{
+		case T_AlterDatabaseSetStmt:
+		case T_AlterRoleSetStmt:
+		case T_AlterSystemStmt:
+		case T_VariableSetStmt:
+		case T_CreateFdwStmt:
+		case T_AlterFdwStmt:
+		case T_CreateForeignTableStmt:
+		case T_ImportForeignSchemaStmt:
 		case T_CreateRoleStmt:
 		case T_AlterRoleStmt:
 		case T_CreateUserMappingStmt:
@@ -426,8 +452,13 @@ contains_password(const Node *statement)
 		case T_CreateSubscriptionStmt:
 		case T_AlterSubscriptionStmt:
 			return true;
+		case T_AlterTableStmt:
+			return castNode(AlterTableStmt, statement)->objtype == OBJECT_FOREIGN_TABLE;
+		case T_CopyStmt:
+			return castNode(CopyStmt, statement)->is_program;
 		default:
-			return false;
+			/* A block, or a call with arguments, can contain any of these. */
+			return mentions(text, length, "passw") || mentions(text, length, "secret");
 	}
 }
 
@@ -440,15 +471,20 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	int			length = statement->stmt_len;
 	bool		wrapper = is_wrapper(statement->utilityStmt);
 	bool		track = is_tracking(statement->queryId) && !wrapper;
-	bool		may_contain_password = track && contains_password(statement->utilityStmt);
 	bool		returns_rows = nesting_level == 0 && UtilityReturnsTuples(statement->utilityStmt);
+	bool		may_contain_password = false;
 	CellarStatementKey key = {0};
 	CellarPart	part;
 
 	if (track)
 	{
+		CellarStatement *entry;
+
 		key = statement_key((int64) statement->queryId, 0);
-		cellar_begin_part(&part, CELLAR_PHASE_PARSING, cellar_choose_kernel_reading(cellar_find_statement(&key)));
+		entry = cellar_find_statement(&key);
+		if (!entry->has_text)
+			may_contain_password = contains_password(statement->utilityStmt, query_string + Max(location, 0), length);
+		cellar_begin_part(&part, CELLAR_PHASE_PARSING, cellar_choose_kernel_reading(entry));
 	}
 	else if (nesting_level == 0 && !wrapper)
 		cellar_forget_phase();

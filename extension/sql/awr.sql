@@ -180,6 +180,28 @@ SELECT awr.drop_baseline('test');
 SELECT awr.drop_expired_snapshots('8 days');
 SELECT awr.drop_baseline('test');
 
+-- Settings are stored without passwords, and statements that may contain one without their texts.
+SELECT setting, awr.redact_setting(name, setting, 'string') AS redacted
+FROM (VALUES ('primary_conninfo', 'host=primary user=standby password=hidden port=5433'),
+             ('primary_conninfo', 'user=standby password = ''two \'' hidden words'' sslmode=require'),
+             ('primary_conninfo', 'postgres://standby:hidden@primary:5432/postgres?sslpassword=hidden&sslmode=require'),
+             ('archive_command', 'PGPASSWORD="hidden words" copy %p && curl -u backup:hidden https://host/%f'),
+             ('restore_command', 'AWS_SECRET_ACCESS_KEY=hidden aws s3 cp s3://wal/%f %p --token hidden'),
+             ('ssl_passphrase_command', 'echo hidden'), ('vault.token', 'hidden'), ('vault.token_file', '/etc/token'), ('search_path', '"$user", public'),
+             ('log_line_prefix', '%m [%p] '), ('archive_command', 'test ! -f /archive/%f && cp %p /archive/%f')) v (name, setting);
+SELECT awr.redact_setting('password_encryption', 'scram-sha-256', 'enum');
+CREATE ROLE awr_secret;
+ALTER ROLE awr_secret SET application_name = 'hidden4711';
+SET application_name = 'hidden4711';
+DO $$ BEGIN PERFORM 'password', 'hidden4711'; END $$;
+DO $$ BEGIN PERFORM 'shown4711'; END $$;
+RESET application_name;
+DROP ROLE awr_secret;
+SELECT count(*) FILTER (WHERE query LIKE '%hidden' || '4711%') AS hidden, count(*) FILTER (WHERE query LIKE '%shown' || '4711%') AS shown FROM awr.get_plans();
+-- Settings of the caller do not affect what functions do with the rights of their owner.
+SELECT proname FROM pg_proc WHERE pronamespace = 'awr'::regnamespace AND prosecdef
+  AND NOT proconfig @> ARRAY['search_path=pg_catalog, pg_temp', 'default_tablespace=', 'default_table_access_method=heap', 'standard_conforming_strings=on'];
+
 -- SQL objects of another version than the library are refused, with what to do.
 SELECT cellar.get_library_version() = extversion AS same FROM pg_extension WHERE extname = 'cellar';
 CREATE SCHEMA other_version;
