@@ -208,6 +208,12 @@ check_equal "a device whose counter has wrapped has no increase" "$(q "SELECT co
 check "the increase of a table whose statistics restarted is at most the new count" \
     test "$(q "SELECT seq_scan FROM awr.table_stat t JOIN pg_database d ON d.oid = t.dbid WHERE snap_id = $end AND relname = 'locked' AND datname = 'busy'")" -le 10
 
+# ---- a query of another database that is canceled ----
+
+check_equal "a canceled query of another database ends with an error" \
+    "$(sqlstate_of "$cluster" postgres "SET statement_timeout = '200ms'; SELECT awr.query_database(oid, 'SELECT to_jsonb(1) FROM pg_sleep(600)') FROM pg_database WHERE datname = 'template1'")" 57014
+wait_for "NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'cellar awr query')"
+
 # ---- the retention ----
 
 q "SELECT awr.create_partitions('2020-02-02')" >/dev/null
