@@ -51,12 +51,11 @@ wait_for "EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'waiter'
 PGAPPNAME=sleeper q "SELECT pg_sleep(600)" >/dev/null 2>&1 &
 remember_process $!
 wait_for "EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'sleeper' AND wait_event = 'PgSleep')"
-first=$(ticks)
-since=$(q "SELECT clock_timestamp()")
+# Time and ticks in one statement: starting psql can take several ticks.
+IFS='|' read -r since first <<<"$(q "SELECT clock_timestamp(), ticks FROM awr.get_sampler_state()")"
 wait_for "ticks >= $first + 20 FROM awr.get_sampler_state()"
 holder=$(q "SELECT pid FROM pg_stat_activity WHERE application_name = 'holder'")
-until=$(q "SELECT clock_timestamp()")
-waited=$(($(ticks) - first))
+IFS='|' read -r until waited <<<"$(q "SELECT clock_timestamp(), ticks - $first FROM awr.get_sampler_state()")"
 during() { q "SELECT awr.ash_data('$since', '$until', filters => '$1') -> 'history' -> 'samples'"; }
 check_within_two "a lock wait appears under its event and blocker" "$(during "{\"event\": \"transactionid\", \"blocker\": $holder}")" "$waited"
 check_within_two "a sleeping session appears as idle wait, if selected" "$(during '{"wait_class": "Idle", "application": "sleeper"}')" "$waited"
