@@ -45,8 +45,8 @@
 static planner_hook_type previous_planner_hook = NULL;
 
 /* Visits the plan nodes from top to bottom. */
-static void
-visit_plans(Plan *plan, CellarPlanVisitor visit, void *context)
+void
+cellar_visit_plan(Plan *plan, CellarPlanVisitor visit, void *context)
 {
 	ListCell   *lc;
 
@@ -54,10 +54,10 @@ visit_plans(Plan *plan, CellarPlanVisitor visit, void *context)
 		return;
 	check_stack_depth();
 	visit(plan, context);
-	visit_plans(outerPlan(plan), visit, context);
-	visit_plans(innerPlan(plan), visit, context);
+	cellar_visit_plan(outerPlan(plan), visit, context);
+	cellar_visit_plan(innerPlan(plan), visit, context);
 	foreach(lc, cellar_plan_children(plan))
-		visit_plans(lfirst(lc), visit, context);
+		cellar_visit_plan(lfirst(lc), visit, context);
 }
 
 /* Visits all plan nodes of a statement. */
@@ -66,9 +66,9 @@ cellar_visit_plans(PlannedStmt *statement, CellarPlanVisitor visit, void *contex
 {
 	ListCell   *lc;
 
-	visit_plans(statement->planTree, visit, context);
+	cellar_visit_plan(statement->planTree, visit, context);
 	foreach(lc, statement->subplans)
-		visit_plans(lfirst(lc), visit, context);
+		cellar_visit_plan(lfirst(lc), visit, context);
 }
 
 static void

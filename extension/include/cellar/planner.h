@@ -409,6 +409,7 @@ extern void cellar_correct_join_costs(PlannerInfo *root, RelOptInfo *upper_rel);
 
 typedef void (*CellarPlanVisitor) (Plan *plan, void *context);
 
+extern void cellar_visit_plan(Plan *plan, CellarPlanVisitor visit, void *context);
 extern void cellar_visit_plans(PlannedStmt *statement, CellarPlanVisitor visit, void *context);
 extern bool cellar_has_key_set(Oid column, Oid key);
 extern void cellar_install_join_filters(void);
