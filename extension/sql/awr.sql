@@ -197,7 +197,7 @@ DO $$ BEGIN PERFORM 'password', 'hidden4711'; END $$;
 DO $$ BEGIN PERFORM 'shown4711'; END $$;
 RESET application_name;
 DROP ROLE awr_secret;
-SELECT count(*) FILTER (WHERE query LIKE '%hidden' || '4711%') AS hidden, count(*) FILTER (WHERE query LIKE '%shown' || '4711%') AS shown FROM awr.get_plans();
+SELECT count(*) FILTER (WHERE query LIKE '%hidden' || '4711%') AS hidden, count(*) FILTER (WHERE query LIKE '%shown' || '4711%') > 0 AS shown FROM awr.get_plans();
 -- Settings of the caller do not affect what functions do with the rights of their owner.
 SELECT proname FROM pg_proc WHERE pronamespace = 'awr'::regnamespace AND prosecdef
   AND NOT proconfig @> ARRAY['search_path=pg_catalog, pg_temp', 'default_tablespace=', 'default_table_access_method=heap', 'standard_conforming_strings=on'];
