@@ -7,6 +7,7 @@ mod counted;
 mod device;
 mod directory;
 mod faulty;
+mod file_store;
 mod model;
 pub(crate) mod no_wait;
 mod overlay;
@@ -17,6 +18,7 @@ pub use counted::{CountedDisk, DiskIoCount, DiskIoStats, DiskOperation};
 pub use device::{DeviceDisk, FileMedium, Medium};
 pub use directory::DirectoryDisk;
 pub use faulty::{Fault, FaultyDisk};
+pub use file_store::FileStore;
 pub use model::{
     Access, Completion, ModelCounts, ModelDisk, ModelParameters, ModelStatus, ModelTime, Request, Service,
 };
@@ -145,16 +147,6 @@ pub trait Disk: Send + Sync + Debug {
     /// Returns false while the disk group does not use the disk, because the disk failed or is absent.
     fn is_accessible(&self) -> bool {
         true
-    }
-
-    /// Returns whether the files are stored on several disks.
-    fn has_copies(&self) -> bool {
-        false
-    }
-
-    /// Returns whether a write to a range of an inode's file would first make a record of the write durable.
-    fn write_waits(&self, _ino: u64, _stream: Stream, _range: &Range<u64>) -> bool {
-        false
     }
 
     /// Returns whether operations end after a time limit.

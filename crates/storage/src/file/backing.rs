@@ -2,7 +2,7 @@
 //!
 //! Invariant: a removed file is never created again, also not by a late write.
 
-use crate::disk::{Check, Condition, Disk, DiskFile, Examined, Stream};
+use crate::disk::{Check, Condition, DiskFile, Examined, FileStore, Stream};
 use crate::error::{Context, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -16,7 +16,7 @@ pub static OPEN_HANDLES: AtomicUsize = AtomicUsize::new(0);
 pub struct Backing {
     ino: u64,
     stream: Stream,
-    disk: Arc<dyn Disk>,
+    disk: Arc<dyn FileStore>,
     handle: Mutex<Handle>,
     unsynced: AtomicBool,
     /// Set while the file's name is not durable because this process created the file.
@@ -40,12 +40,12 @@ enum Handle {
 }
 
 impl Backing {
-    pub fn new(ino: u64, stream: Stream, disk: Arc<dyn Disk>) -> Self {
+    pub fn new(ino: u64, stream: Stream, disk: Arc<dyn FileStore>) -> Self {
         let [unsynced, unsynced_name, sync_failed] = [const { AtomicBool::new(false) }; 3];
         Self { ino, stream, disk, handle: Mutex::new(Handle::Closed), unsynced, unsynced_name, sync_failed }
     }
 
-    pub fn disk(&self) -> &Arc<dyn Disk> {
+    pub fn disk(&self) -> &Arc<dyn FileStore> {
         &self.disk
     }
 
@@ -287,13 +287,13 @@ impl Drop for Backing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::DirectoryDisk;
+    use crate::disk::{DirectoryDisk, Disk};
 
     #[test]
     fn a_late_write_does_not_recreate_a_removed_file() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
-        let backing = Backing::new(16, Stream::Data, disk.clone());
+        let disk: Arc<dyn Disk> = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
+        let backing = Backing::new(16, Stream::Data, Arc::new(disk.clone()));
         backing.write(b"early", 0).unwrap();
         backing.remove().unwrap();
         assert_eq!(backing.write(b"late", 0).unwrap_err().kind(), ErrorKind::Stale);

@@ -138,7 +138,7 @@ impl FileData {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{DirectoryDisk, Disk};
+    use crate::disk::{DirectoryDisk, Disk, FileStore};
     use crate::group::{AuSize, StripeLayout};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
@@ -148,6 +148,7 @@ mod tests {
     fn acquiring_locks_out_of_order_panics() {
         let folder = tempfile::tempdir().unwrap();
         let disk: Arc<dyn Disk> = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
+        let disk: Arc<dyn FileStore> = Arc::new(disk);
         let file = |ino| {
             let layout = StripeLayout { au_size: AuSize::DEFAULT, start: 0, disks: vec![0] };
             FileData::new(ino, layout, std::slice::from_ref(&disk), 0)

@@ -28,7 +28,7 @@ pub use units::{
 pub use versions::{Versions, regions};
 
 use crate::cache::{Cache, CachedFile};
-use crate::disk::{Check, Condition, Disk, Examined, FileStamp, Stream};
+use crate::disk::{Check, Condition, Examined, FileStamp, FileStore, Stream};
 use crate::error::{Context, Error, Result};
 use crate::group::StripeLayout;
 use crate::meta::{ExtentRecord, FileContent};
@@ -93,13 +93,13 @@ impl InFlightWrite {
 
 impl FileData {
     /// Returns the state of a new file (size 0).
-    pub fn new(ino: u64, layout: StripeLayout, disks: &[Arc<dyn Disk>], time: i64) -> Self {
+    pub fn new(ino: u64, layout: StripeLayout, disks: &[Arc<dyn FileStore>], time: i64) -> Self {
         Self { size: AtomicU64::new(0), ..Self::existing(ino, layout, disks, (time, time)) }
     }
 
     /// Returns the state of a file that an earlier process created. `times` are mtime and ctime, in nanoseconds since
     /// 1970.
-    pub fn existing(ino: u64, layout: StripeLayout, disks: &[Arc<dyn Disk>], times: (i64, i64)) -> Self {
+    pub fn existing(ino: u64, layout: StripeLayout, disks: &[Arc<dyn FileStore>], times: (i64, i64)) -> Self {
         let backing = |disk: &u16| Backing::new(ino, Stream::Data, disks[*disk as usize].clone());
         let backing = layout.disks.iter().map(backing).collect();
         let (mtime, ctime) = times;
@@ -183,7 +183,7 @@ impl FileData {
 
     pub fn units_or_new(&self, codec: Option<&Arc<dyn UnitCodec>>, cache: &Arc<Cache>) -> &Units {
         self.units.get_or_init(|| {
-            let disks: Vec<Arc<dyn Disk>> = self.backing.iter().map(|backing| backing.disk().clone()).collect();
+            let disks: Vec<Arc<dyn FileStore>> = self.backing.iter().map(|backing| backing.disk().clone()).collect();
             let unit_files = disks.iter().map(|disk| Backing::new(self.ino, Stream::Units, disk.clone())).collect();
             let segment = |stream| Backing::new(self.ino, stream, disks[0].clone());
             let redo_log = RedoLog::new(self.ino, [segment(Stream::Redo0), segment(Stream::Redo1)]);

@@ -265,7 +265,7 @@ impl Group {
                 *records = Records { current: ready, is_stored, is_in_doubt: false };
             }
             self.disks.push(engine.clone());
-            let container = self.placement.add(engine.clone());
+            let container = self.placement.add(Arc::new(engine.clone()));
             self.stripes.push(self.placement.stripe(container));
             self.set_dropping(self.dropping());
             // The change is durable; a disk that fails here gets its superblock at the next start.

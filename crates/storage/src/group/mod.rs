@@ -21,7 +21,7 @@ pub use growing::Growing;
 pub use stripe_layout::{AuSize, Piece, StripeLayout};
 pub use superblock::{Redundancy, State, Superblock, Uuid};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, FileStore};
 use crate::error::{Error, ErrorKind, Result};
 use changes::Records;
 use members::{Joining, Members, check_blank, check_options, lock_and_read};
@@ -57,7 +57,7 @@ pub struct Group {
     /// Where the stripes are stored: on the disks, or on the copy sets.
     placement: Arc<Placement>,
     /// What files are striped over.
-    stripes: Growing<Arc<dyn Disk>>,
+    stripes: Growing<Arc<dyn FileStore>>,
     records: Mutex<Records>,
     /// Disks that were dropped, and disks that are being dropped: bit n of disk n.
     dropped: AtomicU64,
@@ -164,7 +164,7 @@ impl Group {
 
     fn on(
         disks: Vec<Arc<dyn Disk>>,
-        containers: Vec<Arc<dyn Disk>>,
+        containers: Vec<Arc<dyn FileStore>>,
         members: Members,
         mirror: Option<Arc<Mirror>>,
         au_size: AuSize,
@@ -210,7 +210,8 @@ impl Group {
         let engine =
             |engine: &Option<Arc<dyn Disk>>| engine.clone().unwrap_or_else(|| Arc::new(AbsentDisk::new("dropped")));
         let disks: Vec<Arc<dyn Disk>> = members.engines.iter().map(engine).collect();
-        Ok(Self::on(disks.clone(), disks, members, None, au_size))
+        let containers = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn FileStore>).collect();
+        Ok(Self::on(disks, containers, members, None, au_size))
     }
 
     pub fn id(&self) -> Uuid {
@@ -236,7 +237,7 @@ impl Group {
     }
 
     /// Returns what files are striped over, in the order of their numbers.
-    pub fn stripes(&self) -> &[Arc<dyn Disk>] {
+    pub fn stripes(&self) -> &[Arc<dyn FileStore>] {
         self.stripes.all()
     }
 

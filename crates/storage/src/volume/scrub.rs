@@ -5,7 +5,7 @@
 
 use super::pages::{CheckedFile, is_in_unit, range_of};
 use super::{Ino, Volume};
-use crate::disk::{Check, Condition, Disk, Stream};
+use crate::disk::{Check, Condition, FileStore, Stream};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::file::{FileData, PAGE};
 use crate::meta::Contents;
@@ -316,7 +316,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn redo_log(&mut self, stripe: &Arc<dyn Disk>, path: &str, ino: Ino, stream: Stream) -> Result<()> {
+    fn redo_log(&mut self, stripe: &Arc<dyn FileStore>, path: &str, ino: Ino, stream: Stream) -> Result<()> {
         let failed = || format!("could not read the redo log of {path}");
         let Some(file) = stripe.open(ino, stream, false).context(failed)? else { return Ok(()) };
         let (length, any) = (file.len().context(failed)?, Check::new(&|_| true));

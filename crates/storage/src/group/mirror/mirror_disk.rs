@@ -7,7 +7,7 @@
 
 use super::intents::{ChangeGuard, FileKey, Snapshot, regions};
 use super::{DiskMode, Mirror, is_refusal};
-use crate::disk::{Check, Condition, Disk, DiskFile, Examined, FileStamp, Space, Stream, no_wait, on_each};
+use crate::disk::{Check, Condition, Disk, DiskFile, Examined, FileStamp, FileStore, Stream, no_wait, on_each};
 use parking_lot::Mutex;
 use std::io;
 use std::ops::Range;
@@ -155,37 +155,9 @@ impl MirrorDisk {
     }
 }
 
-fn unsupported<T>() -> io::Result<T> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
-impl Disk for MirrorDisk {
+impl FileStore for MirrorDisk {
     fn path(&self) -> &Path {
         self.disk(self.mirror.set(self.set)[0]).path()
-    }
-    fn lock(&self) -> io::Result<bool> {
-        unsupported()
-    }
-    fn is_blank(&self) -> io::Result<bool> {
-        unsupported()
-    }
-    fn read_note(&self, _: &str) -> io::Result<Option<Vec<u8>>> {
-        unsupported()
-    }
-    fn write_note(&self, _: &str, _: &[u8]) -> io::Result<()> {
-        unsupported()
-    }
-    fn open_named(&self, _: &str) -> io::Result<Arc<dyn DiskFile>> {
-        unsupported()
-    }
-    fn open_existing(&self, _: &str) -> io::Result<Option<Arc<dyn DiskFile>>> {
-        unsupported()
-    }
-    fn remove_named(&self, _: &str) -> io::Result<()> {
-        unsupported()
-    }
-    fn space(&self) -> io::Result<Space> {
-        unsupported()
     }
     fn sync_everything(&self) -> io::Result<()> {
         self.on_all(|disk| self.disk(disk).sync_everything(), true)

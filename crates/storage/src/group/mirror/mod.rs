@@ -30,7 +30,7 @@ pub use resync::{Copied, DamageCheck, Keep, Occasion};
 use super::growing::Growing;
 use super::superblock::{Superblock, Uuid};
 use crate::disk::pool::Pool;
-use crate::disk::{Disk, WatchedDisk, on_each};
+use crate::disk::{Disk, FileStore, WatchedDisk, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::now;
 
@@ -279,11 +279,11 @@ impl Mirror {
     }
 
     /// Returns one disk per copy set, for the code that stripes files.
-    pub fn copy_sets(self: &Arc<Self>) -> Vec<Arc<dyn Disk>> {
+    pub fn copy_sets(self: &Arc<Self>) -> Vec<Arc<dyn FileStore>> {
         (0..self.set_count()).map(|set| self.copy_set(set)).collect()
     }
 
-    pub fn copy_set(self: &Arc<Self>, set: u16) -> Arc<dyn Disk> {
+    pub fn copy_set(self: &Arc<Self>, set: u16) -> Arc<dyn FileStore> {
         Arc::new(MirrorDisk::new(self.clone(), set))
     }
 

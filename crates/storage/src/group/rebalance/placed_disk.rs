@@ -1,8 +1,8 @@
-//! A stripe as a disk: its files are [`PlacedFile`]s, each on one or several containers.
+//! A stripe, which the code above uses like a disk: its files are [`PlacedFile`]s, each on one or several containers.
 
 use super::placed_file::PlacedFile;
 use super::placement::{FileKey, Placement, file_number, key_of};
-use crate::disk::{Disk, DiskFile, FileStamp, Space, Stream};
+use crate::disk::{DiskFile, FileStamp, FileStore, Stream};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 impl Placement {
     /// Returns a stripe, for the code that stripes files over disks.
-    pub fn stripe(self: &Arc<Self>, stripe: u16) -> Arc<dyn Disk> {
+    pub fn stripe(self: &Arc<Self>, stripe: u16) -> Arc<dyn FileStore> {
         Arc::new(PlacedDisk { placement: self.clone(), stripe })
     }
 }
@@ -26,48 +26,20 @@ impl PlacedDisk {
         FileKey { ino, stripe: self.stripe, stream }
     }
 
-    fn home(&self) -> &Arc<dyn Disk> {
+    fn home(&self) -> &Arc<dyn FileStore> {
         self.placement.container(self.placement.home(self.stripe))
     }
 
     /// Returns the containers of a file, each with the file's number there.
-    fn parts(&self, ino: u64, stream: Stream) -> Vec<(&Arc<dyn Disk>, u64)> {
+    fn parts(&self, ino: u64, stream: Stream) -> Vec<(&Arc<dyn FileStore>, u64)> {
         let containers = self.placement.runs(self.key(ino, stream)).containers().into_iter();
         containers.map(|number| (self.placement.container(number), file_number(ino, self.stripe, number))).collect()
     }
 }
 
-fn unsupported<T>() -> io::Result<T> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
-impl Disk for PlacedDisk {
+impl FileStore for PlacedDisk {
     fn path(&self) -> &Path {
         self.home().path()
-    }
-    fn lock(&self) -> io::Result<bool> {
-        unsupported()
-    }
-    fn is_blank(&self) -> io::Result<bool> {
-        unsupported()
-    }
-    fn read_note(&self, _: &str) -> io::Result<Option<Vec<u8>>> {
-        unsupported()
-    }
-    fn write_note(&self, _: &str, _: &[u8]) -> io::Result<()> {
-        unsupported()
-    }
-    fn open_named(&self, _: &str) -> io::Result<Arc<dyn DiskFile>> {
-        unsupported()
-    }
-    fn open_existing(&self, _: &str) -> io::Result<Option<Arc<dyn DiskFile>>> {
-        unsupported()
-    }
-    fn remove_named(&self, _: &str) -> io::Result<()> {
-        unsupported()
-    }
-    fn space(&self) -> io::Result<Space> {
-        unsupported()
     }
 
     fn sync_everything(&self) -> io::Result<()> {

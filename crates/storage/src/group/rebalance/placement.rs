@@ -8,7 +8,7 @@
 
 use super::opened_parts::OpenedParts;
 use super::runs::Runs;
-use crate::disk::{Disk, Stream};
+use crate::disk::{FileStore, Stream};
 use crate::group::growing::Growing;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use parking_lot::{Mutex, RwLock};
@@ -186,29 +186,29 @@ impl Table {
 /// Where the files of all stripes are stored.
 #[derive(Debug)]
 pub struct Placement {
-    containers: Growing<Arc<dyn Disk>>,
+    containers: Growing<Arc<dyn FileStore>>,
     table: RwLock<Table>,
     /// Held shared while a file is created, exclusively while the home of a stripe changes.
     pub creation: RwLock<()>,
 }
 
 impl Placement {
-    pub fn new(containers: Vec<Arc<dyn Disk>>) -> Arc<Self> {
+    pub fn new(containers: Vec<Arc<dyn FileStore>>) -> Arc<Self> {
         let (table, creation) = (RwLock::default(), RwLock::default());
         Arc::new(Self { containers: Growing::new(containers), table, creation })
     }
 
     /// Adds a container, and returns its number.
-    pub fn add(&self, container: Arc<dyn Disk>) -> u16 {
+    pub fn add(&self, container: Arc<dyn FileStore>) -> u16 {
         self.containers.push(container);
         self.containers.all().len() as u16 - 1
     }
 
-    pub fn containers(&self) -> &[Arc<dyn Disk>] {
+    pub fn containers(&self) -> &[Arc<dyn FileStore>] {
         self.containers.all()
     }
 
-    pub fn container(&self, number: u16) -> &Arc<dyn Disk> {
+    pub fn container(&self, number: u16) -> &Arc<dyn FileStore> {
         &self.containers.all()[usize::from(number)]
     }
 

@@ -1,0 +1,61 @@
+//! The part of the disk interface that stores the files of inodes. Disks, copy sets and stripes have it; copy sets and stripes
+//! have neither notes nor locks nor space of their disks.
+
+use super::{Disk, DiskFile, FileStamp, Stream};
+use std::fmt::Debug;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The methods are those of [`Disk`], where they are described.
+pub trait FileStore: Send + Sync + Debug {
+    fn path(&self) -> &Path;
+    fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>>;
+    fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)>;
+    fn stamp(&self, ino: u64, stream: Stream) -> io::Result<Option<FileStamp>>;
+    fn remove(&self, ino: u64, stream: Stream) -> io::Result<()>;
+    fn sync_name(&self, ino: u64) -> io::Result<()>;
+    fn backing_files(&self) -> io::Result<Vec<(u64, Stream)>>;
+    fn sync_everything(&self) -> io::Result<()>;
+
+    /// Returns whether the files are stored on several disks.
+    fn has_copies(&self) -> bool;
+
+    /// Returns whether a write to a range of an inode's file would first make a record of the write durable.
+    fn write_waits(&self, ino: u64, stream: Stream, range: &Range<u64>) -> bool;
+}
+
+/// A disk without copies.
+impl FileStore for Arc<dyn Disk> {
+    fn path(&self) -> &Path {
+        (**self).path()
+    }
+    fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        (**self).open(ino, stream, create)
+    }
+    fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)> {
+        (**self).measure(ino, stream)
+    }
+    fn stamp(&self, ino: u64, stream: Stream) -> io::Result<Option<FileStamp>> {
+        (**self).stamp(ino, stream)
+    }
+    fn remove(&self, ino: u64, stream: Stream) -> io::Result<()> {
+        (**self).remove(ino, stream)
+    }
+    fn sync_name(&self, ino: u64) -> io::Result<()> {
+        (**self).sync_name(ino)
+    }
+    fn backing_files(&self) -> io::Result<Vec<(u64, Stream)>> {
+        (**self).backing_files()
+    }
+    fn sync_everything(&self) -> io::Result<()> {
+        (**self).sync_everything()
+    }
+    fn has_copies(&self) -> bool {
+        false
+    }
+    fn write_waits(&self, _: u64, _: Stream, _: &Range<u64>) -> bool {
+        false
+    }
+}
