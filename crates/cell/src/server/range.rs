@@ -3,6 +3,7 @@
 //! The session's thread starts alone, with a small part. Helper threads join if the first parts took so long that one
 //! thread would need more than [`ALONE_MAX`] for the rest of the range.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -32,6 +33,9 @@ const ALONE_MAX: Duration = Duration::from_millis(2);
 /// Maximum size of a thread's last frames that are sent together with those of the other threads. Sending them together
 /// wakes the backend once.
 const LAST_BYTES_MAX: usize = 64 << 10;
+/// A helper thread that waits longer than this to send leaves the scan. The backend does not read then, for example because a client
+/// fetches the rows of a portal in portions. At most two threads wait: the session's, and one that has started to send.
+const STALL_MAX: Duration = Duration::from_millis(100);
 
 /// A session's connection to its backend, for the scan of one range.
 pub struct Backend<'a> {
@@ -56,7 +60,8 @@ pub fn scan(
         helpers => Parts::for_threads(range, 1 + helpers, segments.au_blocks(range.first)),
     };
     let count = backend.count;
-    let shared = SharedRange { parts: &parts, segments, helper_threads, backend: Mutex::new(backend), count };
+    let (backend, left) = (Mutex::new(backend), Mutex::default());
+    let shared = SharedRange { parts: &parts, segments, helper_threads, backend, count, left };
     let last = std::thread::scope(|scope| {
         let (own, helpers) = scans.split_first_mut().expect("a scan has at least one thread");
         let shared = &shared;
@@ -97,9 +102,17 @@ pub fn scan(
                 Ok(last)
             });
         }
+        let left = std::mem::take(&mut shared.left.lock().blocks);
+        if !left.is_empty() {
+            last = last.and_then(|mut last| {
+                last.extend(shared.scan_parts(own, &mut left.into_iter(), false)?);
+                Ok(last)
+            });
+        }
         last
     });
     let mut last = last?;
+    last.append(&mut shared.left.lock().frames);
     if scans.iter().any(SmartScan::has_groups) {
         let permits = helper_threads.acquire(scans.len() - 1);
         last.extend(shared.finish_groups(scans, permits.len())?);
@@ -118,6 +131,14 @@ struct SharedRange<'a, 'b> {
     helper_threads: &'a HelperThreads,
     backend: Mutex<Backend<'b>>,
     count: &'b (dyn Fn(&ScanStats) + Sync),
+    left: Mutex<Left>,
+}
+
+/// What helper threads that left the scan have not sent, and not scanned.
+#[derive(Default)]
+struct Left {
+    frames: Vec<u8>,
+    blocks: Vec<BlockRange>,
 }
 
 /// The sink of one thread of a range: the threads share the connection under a lock.
@@ -125,6 +146,7 @@ struct SharedRange<'a, 'b> {
 struct ThreadSink<'a, 'b, 'c> {
     shared: &'c SharedRange<'a, 'b>,
     is_helper: bool,
+    is_leaving: bool,
 }
 
 impl SharedRange<'_, '_> {
@@ -136,11 +158,15 @@ impl SharedRange<'_, '_> {
         is_helper: bool,
     ) -> Result<Vec<u8>, SessionError> {
         let stop_on_failure = StopParts(self.parts);
-        let mut sink = ThreadSink { shared: self, is_helper };
+        let mut sink = ThreadSink { shared: self, is_helper, is_leaving: false };
+        let current = Cell::new(BlockRange { first: 0, end: 0 });
+        let parts = parts.inspect(|part| current.set(*part));
         let scanned = scan.range(parts.flat_map(|part| self.segments.split(part)), &mut sink);
         let (stats, frames) = scan.finish();
         (self.count)(&stats);
-        scanned?;
+        if let Some(first) = scanned? {
+            self.left.lock().blocks.push(BlockRange { first, end: current.get().end });
+        }
         let last = sink.last_frames(&stats, frames)?;
         std::mem::forget(stop_on_failure);
         Ok(last)
@@ -148,7 +174,7 @@ impl SharedRange<'_, '_> {
 
     /// Merges the groups of all threads and sends them. Returns the last frames if they are short.
     fn finish_groups(&self, scans: &mut [SmartScan], helpers: usize) -> Result<Vec<u8>, SessionError> {
-        let sink = ThreadSink { shared: self, is_helper: false };
+        let sink = ThreadSink { shared: self, is_helper: false, is_leaving: false };
         SmartScan::finish_groups(scans, sink, helpers)?;
         let (stats, frames) = scans[0].finish();
         (self.count)(&stats);
@@ -164,11 +190,29 @@ impl<'b> ThreadSink<'_, 'b, '_> {
         exchange(&mut self.shared.backend.lock())
     }
 
+    /// Sends frames. Returns false if a helper thread leaves them to the session's thread.
+    fn send(&self, progress: &[u8], frames: &[u8]) -> Result<bool, SessionError> {
+        if !self.is_helper {
+            let left = std::mem::take(&mut self.shared.left.lock().frames);
+            self.with_backend(|backend| backend.stream.send_all(&[&left, progress, frames]))?;
+            return Ok(true);
+        }
+        let _paused = self.shared.helper_threads.pause();
+        if let Some(mut backend) = self.shared.backend.try_lock_for(STALL_MAX) {
+            backend.stream.send_all(&[progress, frames])?;
+            return Ok(true);
+        }
+        let mut left = self.shared.left.lock();
+        left.frames.extend_from_slice(progress);
+        left.frames.extend_from_slice(frames);
+        Ok(false)
+    }
+
     /// Sends a thread's last frames, or returns them if they are short.
     fn last_frames(&self, stats: &ScanStats, frames: &[u8]) -> Result<Vec<u8>, SessionError> {
         let mut last = progress_frame(stats);
         if frames.len() > LAST_BYTES_MAX {
-            self.with_backend(|backend| backend.stream.send_all(&[&last, frames]))?;
+            self.send(&last, frames)?;
             last.clear();
         } else {
             last.extend_from_slice(frames);
@@ -256,7 +300,12 @@ impl ScanSink for ThreadSink<'_, '_, '_> {
 
     fn frames(&mut self, counts: &ScanStats, frames: &[u8]) -> Result<(), SessionError> {
         (self.shared.count)(counts);
-        Ok(self.with_backend(|backend| backend.stream.send_all(&[&progress_frame(counts), frames]))?)
+        self.is_leaving = !self.send(&progress_frame(counts), frames)?;
+        Ok(())
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.is_leaving
     }
 
     fn check_connected(&mut self) -> Result<(), SessionError> {
@@ -306,6 +355,7 @@ mod tests {
     use crate::fixtures;
     use crate::state::CellState;
     use cellar_format::units::{REGION_BYTES, RegionIndex};
+    use cellar_format::wire::Passthru;
     use cellar_storage::disk::{DirectoryDisk, Disk, Fault, FaultyDisk};
     use cellar_storage::{Volume, VolumeOptions};
     use std::os::unix::net::UnixStream;
@@ -376,6 +426,59 @@ mod tests {
             volume.truncate(object, 0).unwrap();
             volume.truncate(object, u64::from(REGIONS) * REGION_BYTES as u64).unwrap();
         }
+        volume.close().unwrap();
+    }
+
+    /// The file does not exist, so all of its blocks are passed through.
+    #[test]
+    fn helper_threads_leave_while_the_backend_does_not_read() {
+        const BLOCKS: u32 = 512 * REGION_BLOCKS;
+        let folder = tempfile::tempdir().unwrap();
+        let volume = fixtures::volume(folder.path(), 1 << 20);
+        let relation = fixtures::relation("missing");
+        let request = fixtures::scan_request(relation.clone(), 4);
+        let state = Arc::new(CellState::new(volume.clone(), Arc::default(), Arc::default()));
+        let segments = Segments::new(volume.clone(), &relation, Credentials::root(), Permission::Read);
+        let mut scans = SmartScan::open(&state, &state.commit_cache.incarnation((1, 1)), &request, 4).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        std::thread::scope(|scope| {
+            let session = std::thread::Builder::new().name("stalled scan".into());
+            let scan = session.spawn_scoped(scope, || {
+                let (mut stream, mut queued_ranges) = (FrameStream::new(ours), VecDeque::new());
+                let backend = Backend { stream: &mut stream, queued_ranges: &mut queued_ranges, count: &|_| {} };
+                super::scan(&mut scans, &segments, BlockRange { first: 0, end: BLOCKS }, &state.helper_threads, backend)
+            });
+            let scan = scan.unwrap();
+            let mut stream = FrameStream::new(theirs);
+            let mut blocks = Vec::new();
+            // The backend stalls twice; the session's thread and one that is sending remain.
+            for _ in 0..2 {
+                std::thread::sleep(STALL_MAX);
+                let started = Instant::now();
+                while threads_named("stalled scan") > 2 {
+                    assert!(started.elapsed() < Duration::from_secs(10), "more than two threads wait");
+                    std::thread::sleep(STALL_MAX / 10);
+                }
+                assert!(!scan.is_finished(), "the frames fit into the socket's buffers");
+                while blocks.len() < BLOCKS as usize / 2 {
+                    match stream.receive().unwrap() {
+                        (Kind::Passthru, payload) => blocks.push(Passthru::decode(payload).unwrap().block),
+                        (kind, _) => assert_eq!(kind, Kind::RangeProgress),
+                    }
+                }
+            }
+            loop {
+                match stream.receive().unwrap() {
+                    (Kind::Passthru, payload) => blocks.push(Passthru::decode(payload).unwrap().block),
+                    (Kind::RangeDone, _) => break,
+                    (kind, _) => assert_eq!(kind, Kind::RangeProgress),
+                }
+            }
+            scan.join().unwrap().unwrap();
+            blocks.sort_unstable();
+            assert!(blocks.iter().copied().eq(0..BLOCKS), "{} blocks are passed through", blocks.len());
+        });
+        assert_eq!(state.helper_threads.acquire(99).len(), state.helper_threads.processors);
         volume.close().unwrap();
     }
 

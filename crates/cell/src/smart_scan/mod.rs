@@ -131,13 +131,14 @@ impl SmartScan {
         }
     }
 
-    /// Scans consecutive parts of a range. After the call, also after an error, [`Self::finish`] returns the frames
+    /// Scans consecutive parts of a range. Returns the first block of the current part that was not scanned if the sink is
+    /// leaving; otherwise all parts were scanned. After the call, also after an error, [`Self::finish`] returns the frames
     /// that were not sent yet.
     pub fn range<S: ScanSink>(
         &mut self,
         parts: impl Iterator<Item = cellar_storage::Result<SegmentRange>>,
         sink: &mut S,
-    ) -> Result<(), S::Error> {
+    ) -> Result<Option<u32>, S::Error> {
         self.cpu_before = thread_cpu_ns();
         self.writer.clear_frames();
         self.writer.start_range();
@@ -146,6 +147,10 @@ impl SmartScan {
             let SegmentRange { segment, base, blocks } = part.map_err(ScanError::from)?;
             let mut block = blocks.start;
             while block < blocks.end {
+                if sink.is_leaving() {
+                    self.writer.flush();
+                    return Ok(Some(base + block));
+                }
                 if self.state.stopping.load(Ordering::Relaxed) {
                     return Err(ScanError::Stopping.into());
                 }
@@ -165,7 +170,7 @@ impl SmartScan {
             }
         }
         self.writer.flush();
-        Ok(())
+        Ok(None)
     }
 
     /// Merges the groups of all threads of a range and sends them to `sink`. Many groups are merged by the calling thread and up to

@@ -20,6 +20,11 @@ pub trait ScanSink {
 
     /// Returns the states of transactions: one per id, in the same order. May wait for the backend.
     fn xid_states(&mut self, xids: &[TransactionId]) -> Result<Vec<XidState>, Self::Error>;
+
+    /// Whether the thread must stop, and leave its other blocks to another thread.
+    fn is_leaving(&self) -> bool {
+        false
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
