@@ -175,13 +175,6 @@ impl Config {
                 "failure_group and preferred_read need copies; write redundancy = \"normal\" or \"high\"".into()
             );
         }
-        if let Some((file_type, own)) = file_redundancy.iter().find(|(_, own)| disks.len() < own.copies()) {
-            let (name, count) = (file_type.name(), own.copies());
-            return Err(format!(
-                "disk_group.file_redundancy.{name} = \"{own}\" needs {count} disks, but disk_group.disks names {}; add disks",
-                disks.len()
-            ));
-        }
         if disks.len() < redundancy.copies() {
             return Err(format!(
                 "disk_group.redundancy = \"{redundancy}\" needs {} disks, but disk_group.disks names {}; add disks",

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use support::codec::compress;
 use support::disk_changes::{disk, path, while_writing};
 use support::mirrored::{mirrored, modes};
-use support::{MIB, Random, create, new_directory, new_file, open_with, options, read_all};
+use support::{MIB, Random, create, disks, new_directory, new_file, open_with, options, read_all};
 
 /// Files whose names start with "wal" are WAL, and so are those in the folder "log".
 fn file_type(path: &str) -> FileType {
@@ -129,6 +129,10 @@ fn what_a_group_cannot_store_is_refused() {
     external.close().unwrap();
 
     let folder = tempfile::tempdir().unwrap();
+    let configured = || VolumeOptions { file_redundancy: vec![(FileType::Wal, Redundancy::High)], ..quiet() };
+    let error = Volume::open(disks(folder.path(), 2), configured()).map(drop).unwrap_err().to_string();
+    assert!(error.contains("redundancy of file types: 3 copies need 3 failure groups"), "{error}");
+    assert!(!path(folder.path(), 0).join("superblock").exists(), "no group was formed");
     let volume = open_with(folder.path(), 3, quiet);
     let error = set(&volume, Redundancy::External).unwrap_err();
     assert!(error.contains("would be lost with its disk"), "{error}");

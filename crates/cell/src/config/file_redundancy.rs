@@ -29,25 +29,23 @@ mod tests {
 
     #[test]
     fn file_types_have_their_own_redundancy_in_groups_with_copies() {
-        let parse = |redundancy: &str, types: &str, disks: &str| {
+        let parse = |redundancy: &str, types: &str| {
             let text = format!(
-                "mount = \"/srv/cellar\"\nsocket = \"/run/s\"\n[disk_group]\nredundancy = \"{redundancy}\"\ndisks = [{disks}]\n\
+                "mount = \"/srv/cellar\"\nsocket = \"/run/s\"\n[disk_group]\nredundancy = \"{redundancy}\"\ndisks = [\"/a\", \"/b\", \"/c\"]\n\
                  [disk_group.file_redundancy]\n{types}\n"
             );
             Config::parse(&text).map(|config| config.disk_group.file_redundancy)
         };
-        let three = "\"/a\", \"/b\", \"/c\"";
-        let types = parse("normal", "wal = \"high\"\ntemporary = \"normal\"", three).unwrap();
+        let types = parse("normal", "wal = \"high\"\ntemporary = \"normal\"").unwrap();
         assert_eq!(types, [(FileType::Temporary, Redundancy::Normal), (FileType::Wal, Redundancy::High)]);
         let refused = [
-            ("normal", "wal = \"high\"", "\"/a\", \"/b\"", "file_redundancy.wal = \"high\" needs 3 disks"),
-            ("normal", "index = \"high\"", three, "the types are relation, map, wal, temporary, control, other"),
-            ("normal", "wal = \"double\"", three, "write wal=normal (2 copies), wal=high (3 copies)"),
-            ("normal", "temporary = \"external\"", three, "in groups with copies only"),
-            ("external", "wal = \"normal\"", three, "in groups with copies only"),
+            ("normal", "index = \"high\"", "the types are relation, map, wal, temporary, control, other"),
+            ("normal", "wal = \"double\"", "write wal=normal (2 copies), wal=high (3 copies)"),
+            ("normal", "temporary = \"external\"", "in groups with copies only"),
+            ("external", "wal = \"normal\"", "in groups with copies only"),
         ];
-        for (redundancy, types, disks, expected) in refused {
-            let error = parse(redundancy, types, disks).unwrap_err();
+        for (redundancy, types, expected) in refused {
+            let error = parse(redundancy, types).unwrap_err();
             assert!(error.contains(expected), "{types}: {error}");
         }
     }

@@ -38,6 +38,8 @@ pub struct GroupOptions {
     /// Allocation-unit size of new files. A file keeps the size that it was created with.
     pub au_size: AuSize,
     pub redundancy: Redundancy,
+    /// The numbers of copies that files of some types get when the group is formed.
+    pub file_copies: Vec<usize>,
     /// The failure group of each disk, in the order of the disks; a disk without one forms its own.
     pub failure_groups: Vec<Option<String>>,
     /// The failure group whose disks are read if possible.
@@ -140,6 +142,11 @@ impl Group {
             Redundancy::Normal | Redundancy::High => failure_groups::copy_sets(&failure_groups, redundancy.copies())
                 .map_err(|error| Error::new(ErrorKind::Invalid, format!("redundancy \"{redundancy}\": {error}")))?,
         };
+        // Before anything is written: afterwards, the next start would open the group without them.
+        for copies in options.file_copies.iter().filter(|_| redundancy != Redundancy::External) {
+            failure_groups::copy_sets(&failure_groups, *copies)
+                .map_err(|error| Error::new(ErrorKind::Invalid, format!("redundancy of file types: {error}")))?;
+        }
         let superblocks = Superblock::for_new_group(disks.len(), au_size, redundancy, &failure_groups)?;
         for (disk, superblock) in disks.iter().zip(&superblocks) {
             superblock.write(disk.as_ref())?;

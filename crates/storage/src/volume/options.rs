@@ -61,7 +61,8 @@ impl VolumeOptions {
     pub(super) fn of_group(&self) -> GroupOptions {
         let Self { au_size, redundancy, force_degraded, patience, .. } = *self;
         let (failure_groups, preferred_read) = (self.failure_groups.clone(), self.preferred_read.clone());
-        GroupOptions { au_size, redundancy, failure_groups, preferred_read, force_degraded, patience }
+        let file_copies = self.file_redundancy.iter().map(|(_, redundancy)| redundancy.copies()).collect();
+        GroupOptions { au_size, redundancy, file_copies, failure_groups, preferred_read, force_degraded, patience }
     }
 }
 
