@@ -97,6 +97,11 @@ impl FileData {
         Self { size: AtomicU64::new(0), ..Self::existing(ino, layout, disks, (time, time)) }
     }
 
+    /// Returns whether an allocation unit starts below the maximum file size.
+    pub fn may_contain(&self, au: AuIndex) -> bool {
+        au.index().checked_mul(self.layout.au_size.bytes()).is_some_and(|start| start < SIZE_MAX)
+    }
+
     /// Returns the state of a file that an earlier process created. `times` are mtime and ctime, in nanoseconds since
     /// 1970.
     pub fn existing(ino: u64, layout: StripeLayout, disks: &[Arc<dyn FileStore>], times: (i64, i64)) -> Self {

@@ -14,6 +14,7 @@ use crate::disk::{Disk, DiskFile, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::group::Group;
 use crate::group::mirror::Mirror;
+use crate::group::rebalance::inode_of;
 use cellar_format::units::AuIndex;
 use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
 use std::io;
@@ -140,6 +141,10 @@ impl Store {
         for row in inodes.iter().map_err(|error| failed(error.into()))? {
             let (ino, record) = row.map_err(|error| failed(error.into()))?;
             let ino = ino.value();
+            // The higher bits of the number of a stored file name its copy set and its stripe.
+            if inode_of(ino) != ino {
+                return Err(corrupt(format!("inode number {ino} is too large")));
+            }
             let inode =
                 Inode::decode(record.value(), disk_count).map_err(|error| corrupt(format!("inode {ino}: {error}")))?;
             contents.inodes.insert(ino, inode);

@@ -72,7 +72,7 @@ impl Volume {
         for (AuKey { ino, au }, extent) in &extents {
             let file = namespace.node(*ino).ok().and_then(|node| node.file.as_ref()).filter(|file| {
                 let pages = file.layout.au_size.bytes() / BLOCK_BYTES as u64;
-                u64::from(extent.superseded.page_count()) <= pages
+                file.may_contain(*au) && u64::from(extent.superseded.page_count()) <= pages
             });
             let Some(file) = file else {
                 let message =

@@ -107,7 +107,7 @@ impl Volume {
     /// Returns a file; an error if the allocation unit starts beyond the maximum file size.
     pub(super) fn file_with_au(&self, ino: Ino, au: AuIndex) -> Result<Arc<FileData>> {
         let file = self.file(ino)?;
-        match au.index().checked_mul(file.layout.au_size.bytes()).is_some_and(|start| start < crate::file::SIZE_MAX) {
+        match file.may_contain(au) {
             true => Ok(file),
             false => Err(Error::new(ErrorKind::Invalid, format!("allocation unit {au} of inode {ino} does not exist"))),
         }
