@@ -18,6 +18,7 @@
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
@@ -204,6 +205,8 @@ regular_expression_known(Oid function, Datum pattern)
 {
 	struct varlena *value = PG_DETOAST_DATUM_PACKED(pattern);
 
+	/* Compiling takes up to some milliseconds for each of many conditions. */
+	CHECK_FOR_INTERRUPTS();
 	return cellar_regular_expression_known(function, VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
 }
 

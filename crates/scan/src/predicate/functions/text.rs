@@ -7,7 +7,7 @@
 use super::{
     CollationNeed, Context, Function, characters, characters_fallible, fallible, functions, ilike, like, safe,
 };
-use crate::predicate::regex::{self, Replacement, Search};
+use crate::predicate::regex;
 use crate::value::{EvalResult, Undecided, Value, without_trailing_blanks};
 use cellar_format::postgres::{Oid, encoding, type_oid};
 use std::borrow::Cow;
@@ -268,8 +268,8 @@ pub fn takes_regular_expression(function: &Function) -> bool {
 /// Returns whether the function supports this regular expression. An unsupported one would be undecided in every row.
 pub fn knows_regular_expression(function: &Function, pattern: &[u8]) -> bool {
     match function.oid {
-        REGEX_REPLACE => Replacement::compile(pattern, regex::Encoding::Utf8).is_some(),
-        _ => Search::compile(pattern, regex::Encoding::Utf8).is_some(),
+        REGEX_REPLACE => regex::replacement(pattern, regex::Encoding::Utf8).is_some(),
+        _ => regex::search(pattern, regex::Encoding::Utf8).is_some(),
     }
 }
 

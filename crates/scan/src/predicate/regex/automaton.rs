@@ -2,12 +2,15 @@
 
 use super::Encoding;
 use super::parse::{Characters, Node};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// States of a nondeterministic automaton.
 const STEPS_MAX: usize = 1000;
 /// States of a deterministic automaton.
 const STATES_MAX: usize = 128;
+/// Transitions that are followed to compile one expression. Deterministic automata can take exponentially many; PostgreSQL's planner
+/// waits for the answer.
+const WORK_MAX: usize = 1_000_000;
 /// The state that no string leaves.
 const DEAD: u8 = 0;
 
@@ -15,6 +18,21 @@ const _: () = assert!(STATES_MAX <= 1 << u8::BITS);
 
 /// Transitions by byte.
 type Row = [u8; 256];
+
+/// The work that is left to compile an expression.
+pub struct Work(usize);
+
+impl Work {
+    pub fn new() -> Self {
+        Self(WORK_MAX)
+    }
+
+    /// None: the expression takes too much work.
+    fn spend(&mut self, transitions: usize) -> Option<()> {
+        self.0 = self.0.checked_sub(transitions)?;
+        Some(())
+    }
+}
 
 pub struct Automaton {
     rows: Vec<Row>,
@@ -26,7 +44,7 @@ pub struct Automaton {
 
 impl Automaton {
     /// The automaton of the concatenation of `nodes`, after any string if `anywhere`. None: the automaton is too large.
-    pub fn compile(nodes: &[Node], anywhere: bool, encoding: Encoding) -> Option<Self> {
+    pub fn compile(nodes: &[Node], anywhere: bool, encoding: Encoding, work: &mut Work) -> Option<Self> {
         let mut steps = Steps { steps: vec![Step::default()], encoding };
         if anywhere {
             steps.add_bytes(0, [u128::MAX; 2], 0);
@@ -35,7 +53,7 @@ impl Automaton {
         for node in nodes {
             last = steps.add(node, last)?;
         }
-        steps.determinize(last)
+        steps.determinize(last, work)
     }
 
     /// Calls `visit` with the length of each prefix of `text` that the automaton accepts, ascending.
@@ -99,6 +117,11 @@ struct Steps {
 /// Bytes that start a character outside ASCII, and bytes that continue one, in the upper half of the bytes.
 const LEADING: u128 = !CONTINUING;
 const CONTINUING: u128 = (1 << 64) - 1;
+
+/// Whether the set contains the byte.
+fn contains(bytes: &[u128; 2], byte: usize) -> bool {
+    bytes[byte / 128] >> (byte % 128) & 1 == 1
+}
 
 impl Steps {
     fn new_step(&mut self) -> Option<usize> {
@@ -169,36 +192,65 @@ impl Steps {
         Some(end)
     }
 
-    /// Adds the states that are reached without a byte; sorts the states.
-    fn close(&self, states: &mut Vec<usize>) {
-        let mut next = 0;
-        while let Some(state) = states.get(next) {
-            for free in &self.steps[*state].free {
-                if !states.contains(free) {
-                    states.push(*free);
-                }
+    /// Returns the states that are reached from `states` without a byte, with `states`, sorted.
+    fn close(&self, states: &[usize], work: &mut Work) -> Option<Vec<usize>> {
+        let mut is_member = [false; STEPS_MAX];
+        let mut members = Vec::new();
+        let mut add = |members: &mut Vec<usize>, state: usize| {
+            if !std::mem::replace(&mut is_member[state], true) {
+                members.push(state);
             }
+        };
+        states.iter().for_each(|state| add(&mut members, *state));
+        let mut next = 0;
+        while let Some(state) = members.get(next) {
+            let free = &self.steps[*state].free;
+            work.spend(1 + free.len())?;
+            free.iter().for_each(|state| add(&mut members, *state));
             next += 1;
         }
-        states.sort_unstable();
+        members.sort_unstable();
+        Some(members)
     }
 
-    fn determinize(&self, last: usize) -> Option<Automaton> {
-        let mut first = vec![0];
-        self.close(&mut first);
+    /// Returns a class for each byte: bytes of a class are in the same sets of all states.
+    fn byte_classes(&self) -> [u8; 256] {
+        let sets: HashSet<[u128; 2]> =
+            self.steps.iter().flat_map(|step| &step.bytes).map(|(bytes, _)| *bytes).collect();
+        let mut classes = [0; 256];
+        for bytes in sets {
+            let mut known: HashMap<(u8, bool), u8> = HashMap::new();
+            for (byte, class) in classes.iter_mut().enumerate() {
+                let next = known.len() as u8;
+                *class = *known.entry((*class, contains(&bytes, byte))).or_insert(next);
+            }
+        }
+        classes
+    }
+
+    fn determinize(&self, last: usize, work: &mut Work) -> Option<Automaton> {
+        let classes = self.byte_classes();
+        let first = self.close(&[0], work)?;
         let mut known: HashMap<Vec<usize>, u8> = HashMap::from([(Vec::new(), DEAD), (first.clone(), 1)]);
         let mut sets = vec![Vec::new(), first];
         let mut rows: Vec<Row> = Vec::new();
         while rows.len() < sets.len() {
             let mut row = [DEAD; 256];
+            let mut of_class = [None; 256];
             for (byte, to) in row.iter_mut().enumerate() {
-                let mut reached: Vec<usize> = Vec::new();
-                for (bytes, next) in sets[rows.len()].iter().flat_map(|state| &self.steps[*state].bytes) {
-                    if bytes[byte / 128] >> (byte % 128) & 1 == 1 && !reached.contains(next) {
-                        reached.push(*next);
-                    }
+                let class = classes[byte] as usize;
+                if let Some(state) = of_class[class] {
+                    *to = state;
+                    continue;
                 }
-                self.close(&mut reached);
+                let mut reached: Vec<usize> = Vec::new();
+                for state in &sets[rows.len()] {
+                    let transitions = &self.steps[*state].bytes;
+                    work.spend(1 + transitions.len())?;
+                    reached
+                        .extend(transitions.iter().filter(|(bytes, _)| contains(bytes, byte)).map(|(_, next)| *next));
+                }
+                let reached = self.close(&reached, work)?;
                 *to = match known.get(&reached) {
                     Some(state) => *state,
                     None if sets.len() == STATES_MAX => return None,
@@ -208,6 +260,7 @@ impl Steps {
                         sets.len() as u8 - 1
                     }
                 };
+                of_class[class] = Some(*to);
             }
             rows.push(row);
         }

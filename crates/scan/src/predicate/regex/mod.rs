@@ -14,7 +14,7 @@
 mod automaton;
 mod parse;
 
-use automaton::Automaton;
+use automaton::{Automaton, Work};
 use parse::{Part, Pattern};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -64,7 +64,7 @@ impl Search {
     pub fn compile(pattern: &[u8], encoding: Encoding) -> Option<Self> {
         let Pattern { parts, at_start, at_end } = parse::parse(pattern)?;
         let nodes: Vec<_> = parts.into_iter().map(|Part { node, .. }| node).collect();
-        Some(Self { automaton: Automaton::compile(&nodes, !at_start, encoding)?, at_end })
+        Some(Self { automaton: Automaton::compile(&nodes, !at_start, encoding, &mut Work::new())?, at_end })
     }
 
     pub fn is_match(&self, text: &[u8]) -> bool {
@@ -83,7 +83,8 @@ impl Replacement {
             return None;
         }
         let nodes: Vec<_> = parts.into_iter().map(|part| part.node).collect();
-        let compile = |nodes: &[_]| Automaton::compile(nodes, false, encoding);
+        let mut work = Work::new();
+        let mut compile = |nodes: &[_]| Automaton::compile(nodes, false, encoding, &mut work);
         let parts = nodes.iter().map(|node| compile(std::slice::from_ref(node))).collect::<Option<_>>()?;
         let rests = (0..nodes.len()).map(|first| compile(&nodes[first..])).collect::<Option<_>>()?;
         Some(Self { parts, rests, at_end, encoding })
@@ -226,6 +227,22 @@ mod tests {
             };
             assert_eq!(compiled.is_match(text.as_bytes()), expected, "{pattern} in {text}");
         }
+    }
+
+    /// PostgreSQL's planner waits for the answer. Each of these took seconds in a release build.
+    #[test]
+    fn expressions_that_take_too_much_work_are_refused_soon() {
+        for repeated in ["x?|", "(x?|y*)?|", "x*|", "[a-z]?|"] {
+            for times in [50, 110, 230, 5000] {
+                let pattern = format!("({}[ab]......)", repeated.repeat(times));
+                let started = std::time::Instant::now();
+                assert!(Search::compile(pattern.as_bytes(), Encoding::Utf8).is_none(), "{repeated} {times} times");
+                Replacement::compile(format!("^{pattern}").as_bytes(), Encoding::Utf8);
+                assert!(started.elapsed().as_secs_f64() < 1.0, "{repeated} {times} times: {:?}", started.elapsed());
+            }
+        }
+        let groups = format!("^{}", "(a?b?)".repeat(20));
+        assert!(Replacement::compile(groups.as_bytes(), Encoding::Utf8).is_some());
     }
 
     #[test]
