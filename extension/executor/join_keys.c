@@ -22,6 +22,7 @@
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
@@ -36,7 +37,7 @@
 #include "cellar/executor.h"
 #include "cellar/planner.h"
 
-/* Most bytes of the values of a key that are passed by reference. */
+/* Most bytes of the values of a key that are passed by reference, after detoasting. */
 #define KEY_BYTES_MAX	(4 * 1024 * 1024)
 
 /* The most values of a key are this number times a power of two. */
@@ -61,7 +62,7 @@ typedef struct JoinKey
 	bool		too_many;
 	int			nvalues;
 	int			allocated;
-	Size		bytes;			/* of values passed by reference */
+	Size		bytes;			/* of values passed by reference, detoasted */
 	Datum	   *values;
 } JoinKey;
 
@@ -311,7 +312,7 @@ add_value(CellarJoinKeysState *state, JoinKey *key, Datum value)
 		}
 	}
 	if (!key->typbyval)
-		key->bytes += datumGetSize(value, false, key->typlen);
+		key->bytes += key->typlen == -1 ? toast_raw_datum_size(value) : datumGetSize(value, false, key->typlen);
 	if (key->bytes > KEY_BYTES_MAX)
 		key->too_many = true;
 	if (!key->too_many)
