@@ -7,10 +7,10 @@
  * constants.
  *
  * PostgreSQL would evaluate such a subexpression for each row that reaches it,
- * and would raise its error only then, or never.  So a data exception (such as
- * a division by zero) of built-in functions is caught, and the scan runs
- * without the cell, where the error is raised in PostgreSQL's order of
- * evaluation.  Functions that are not built in cannot be handled like that;
+ * and would raise its error only then, or never.  So an error (such as a division
+ * by zero, or an unknown configuration parameter) of built-in functions over
+ * built-in types is caught, and the scan runs without the cell, where the error is
+ * raised in PostgreSQL's order of evaluation.  Other functions cannot be handled like that;
  * they are evaluated at once, like index scan keys, and are offloadable only
  * where PostgreSQL evaluates them unconditionally.
  *
@@ -25,6 +25,7 @@
 #include "utils/array.h"
 #include "utils/fmgroids.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 
 #include "cellar/executor.h"
 #include "expression_steps.h"
@@ -33,13 +34,51 @@
 #define INTEGER_SET_MIN	64
 
 /*
- * Evaluates an expression without columns.  Returns false after a data
- * exception.
+ * Returns whether an error concerns the expression alone.  The others end the
+ * transaction, as a cancellation, a deadlock or a lack of memory does, and would be
+ * raised whether or not PostgreSQL evaluated the expression.
+ */
+static bool
+is_error_of_expression(int sqlerrcode)
+{
+	switch (sqlerrcode)
+	{
+		case ERRCODE_LOCK_NOT_AVAILABLE:
+		case ERRCODE_DATA_CORRUPTED:
+		case ERRCODE_INDEX_CORRUPTED:
+			return false;
+	}
+	switch (ERRCODE_TO_CATEGORY(sqlerrcode))
+	{
+		case ERRCODE_TRANSACTION_ROLLBACK:
+		case ERRCODE_INSUFFICIENT_RESOURCES:
+		case ERRCODE_OPERATOR_INTERVENTION:
+		case ERRCODE_SYSTEM_ERROR:
+			return false;
+		default:
+			return true;
+	}
+}
+
+static void
+release_resources(ResourceOwner owner, bool success)
+{
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_BEFORE_LOCKS, success, false);
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_LOCKS, success, false);
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_AFTER_LOCKS, success, false);
+	ResourceOwnerDelete(owner);
+}
+
+/*
+ * Evaluates an expression without columns.  Returns false after an error that
+ * PostgreSQL might not raise.
  */
 static bool
 evaluate(Value *value, ExprContext *econtext)
 {
 	MemoryContext oldcontext = CurrentMemoryContext;
+	ResourceOwner oldowner = CurrentResourceOwner;
+	ResourceOwner owner;
 	volatile bool done = false;
 
 	/*
@@ -55,6 +94,9 @@ evaluate(Value *value, ExprContext *econtext)
 		return true;
 	}
 
+	/* Releases the pins, references and locks that a function holds when it fails. */
+	owner = ResourceOwnerCreate(oldowner, "Smart Scan value");
+	CurrentResourceOwner = owner;
 	PG_TRY();
 	{
 		value->datum = ExecEvalExprSwitchContext(value->state, econtext, &value->isnull);
@@ -64,14 +106,17 @@ evaluate(Value *value, ExprContext *econtext)
 	{
 		ErrorData  *error;
 
+		CurrentResourceOwner = oldowner;
 		MemoryContextSwitchTo(oldcontext);
 		error = CopyErrorData();
-		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_DATA_EXCEPTION)
+		if (!is_error_of_expression(error->sqlerrcode))
 			PG_RE_THROW();
 		FlushErrorState();
 		FreeErrorData(error);
 	}
 	PG_END_TRY();
+	release_resources(owner, done);
+	CurrentResourceOwner = oldowner;
 	return done;
 }
 
@@ -276,8 +321,8 @@ add_steps(CellarExpressions *expressions, int first, int end, CellarRequest *req
 
 /*
  * Evaluates subexpressions without columns and adds the expressions to the
- * request.  Returns false when an expression could not be added because of a
- * data exception, or because a subquery has too many values.  Uses the per-tuple memory of the expression context.
+ * request.  Returns false when an expression could not be added because of an
+ * error, or because a subquery has too many values.  Uses the per-tuple memory of the expression context.
  */
 bool
 cellar_request_expressions(CellarRequest *request, CellarExpressions *expressions,

@@ -23,6 +23,7 @@
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
@@ -33,6 +34,12 @@
 /* The cell rejects deeper expressions; compiling a simple CASE adds levels. */
 #define DEPTH_MAX			40
 #define ARGUMENTS_MAX		1000
+
+/*
+ * The compiler copies some subexpressions: the test value of a simple CASE for each
+ * WHEN, the first argument of NULLIF twice.  Nested copies multiply.
+ */
+#define STEPS_MAX			10000
 
 /*
  * GREATEST and LEAST become nested CASE expressions that contain the first
@@ -63,6 +70,8 @@ typedef struct OffloadContext
 	PlannerInfo *root;			/* NULL: subqueries are not offloadable */
 	Index		varno;
 	int			depth;
+	int64		steps;			/* estimated steps of the compiled expression */
+	int64		case_steps;		/* steps that replace a CaseTestExpr */
 	bool		in_case;		/* inside a simple CASE: CaseTestExpr has a
 								 * value */
 	Node	   *compared;		/* call of lower or upper whose only use is a
@@ -111,18 +120,33 @@ cellar_depends_on_row(Node *expr)
 }
 
 /*
- * Returns whether the function is not built in.  The errors of such a function
- * must not be caught without a subtransaction, because the function may own
- * locks, pins or other resources when it fails.
+ * Returns whether the function is not built in, or executes queries.  The errors of
+ * such a function must not be caught without a subtransaction, because the function
+ * may have connected to SPI, or pushed a snapshot, when it fails.
  */
 static bool
-function_is_not_builtin(Oid funcid, void *context)
+function_is_not_catchable(Oid funcid, void *context)
 {
 	HeapTuple	tuple;
 	bool		builtin;
 
 	if (funcid >= FirstGenbkiObjectId)
 		return true;
+	switch (funcid)
+	{
+		case F_PG_GET_RULEDEF_OID:
+		case F_PG_GET_RULEDEF_OID_BOOL:
+		case F_PG_GET_VIEWDEF_TEXT:
+		case F_PG_GET_VIEWDEF_TEXT_BOOL:
+		case F_PG_GET_VIEWDEF_OID:
+		case F_PG_GET_VIEWDEF_OID_BOOL:
+		case F_PG_GET_VIEWDEF_OID_INT4:
+			return true;
+		default:
+			/* table_to_xml() and others return xml. */
+			if (get_func_rettype(funcid) == XMLOID)
+				return true;
+	}
 	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(funcid));
 	if (!HeapTupleIsValid(tuple))
 		return true;
@@ -132,9 +156,19 @@ function_is_not_builtin(Oid funcid, void *context)
 }
 
 /*
+ * Returns whether functions of the user may define how values of the type are read,
+ * written or compared: built-in functions such as array_in call the CHECK constraints
+ * of a domain.  The fields of a record can have any type.
+ */
+static bool
+is_type_of_user(Oid type)
+{
+	return type >= FirstGenbkiObjectId || type == RECORDOID || type == RECORDARRAYOID;
+}
+
+/*
  * Returns whether the expression contains anything but built-in functions over
- * plain values, which own neither locks nor pins when they report a data
- * exception.
+ * values of built-in types.
  */
 static bool
 not_catchable_walker(Node *node, void *context)
@@ -167,14 +201,15 @@ not_catchable_walker(Node *node, void *context)
 		default:
 			return true;
 	}
-	if (check_functions_in_node(node, function_is_not_builtin, NULL))
+	if (!IsA(node, List) && !IsA(node, CaseWhen) && is_type_of_user(exprType(node)))
+		return true;
+	if (check_functions_in_node(node, function_is_not_catchable, NULL))
 		return true;
 	return expression_tree_walker(node, not_catchable_walker, context);
 }
 
 /*
- * Returns whether a data exception of the expression can be caught without a
- * subtransaction.
+ * Returns whether errors of the expression can be caught without a subtransaction.
  */
 bool
 cellar_catchable(Node *expr)
@@ -195,7 +230,7 @@ value_offloadable(Node *node, OffloadContext *context, bool conditional)
 		return reject(context, "the expression contains a subquery");
 	if (conditional && !cellar_catchable(node))
 		return reject(context,
-					  "the expression conditionally evaluates a function that is not built in");
+					  "the expression conditionally evaluates a function or a type that is not built in");
 	return true;
 }
 
@@ -313,25 +348,34 @@ static bool
 case_offloadable(CaseExpr *expr, OffloadContext *context, bool conditional)
 {
 	bool		in_case = context->in_case;
+	int64		outer_case_steps = context->case_steps;
+	int64		case_steps = 0;
 	ListCell   *lc;
 
 	if (list_length(expr->args) > ARGUMENTS_MAX)
 		return reject(context, "the expression has too many CASE branches");
 	if (expr->arg != NULL)
 	{
+		int64		steps = context->steps;
+
 		/* The compiler replaces each CaseTestExpr by this expression. */
 		if (!expression_offloadable((Node *) expr->arg, context, conditional))
 			return false;
 		if (!cellar_depends_on_row((Node *) expr->arg))
 			return reject(context, "the expression contains a CASE whose test value contains no column");
 		context->in_case = true;
+		case_steps = context->steps - steps;
+		context->steps = steps;
 	}
 	foreach(lc, expr->args)
 	{
 		CaseWhen   *when = lfirst_node(CaseWhen, lc);
 
+		if (expr->arg != NULL)
+			context->case_steps = case_steps;
 		if (!expression_offloadable((Node *) when->expr, context, conditional))
 			return false;
+		context->case_steps = outer_case_steps;
 		conditional = true;
 		if (!expression_offloadable((Node *) when->result, context, true))
 			return false;
@@ -360,6 +404,7 @@ static bool
 min_max_offloadable(MinMaxExpr *expr, OffloadContext *context, bool conditional)
 {
 	int			levels = MIN_MAX_LEVELS * list_length(expr->args);
+	int64		steps = context->steps;
 	Oid			function = cellar_min_max_function(expr);
 	bool		result;
 
@@ -373,6 +418,10 @@ min_max_offloadable(MinMaxExpr *expr, OffloadContext *context, bool conditional)
 	result = function_offloadable(function, expr->inputcollid, NIL, context) &&
 		arguments_offloadable(expr->args, context, conditional, false);
 	context->depth -= levels;
+
+	/* Each further argument triples the copies of the arguments before it. */
+	for (int i = 1; i < list_length(expr->args); i++)
+		context->steps += 2 * (context->steps - steps);
 	return result;
 }
 
@@ -429,6 +478,7 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 		case T_CaseTestExpr:
 			if (!context->in_case)
 				return reject(context, "the expression contains a construct that is not offloadable");
+			context->steps += context->case_steps;
 			return true;
 
 		case T_RelabelType:
@@ -455,13 +505,20 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 		case T_NullIfExpr:
 			{
 				OpExpr	   *expr = (OpExpr *) node;
+				int64		steps = context->steps;
 
 				if (expr->opretset)
 					return reject(context, "the expression contains a construct that is not offloadable");
 				set_opfuncid(expr);
-				return function_offloadable(expr->opfuncid, expr->inputcollid,
-											IsA(node, OpExpr) ? expr->args : NIL, context) &&
-					arguments_offloadable(expr->args, context, conditional, false);
+				if (!function_offloadable(expr->opfuncid, expr->inputcollid,
+										  IsA(node, OpExpr) ? expr->args : NIL, context))
+					return false;
+				if (!IsA(node, NullIfExpr))
+					return arguments_offloadable(expr->args, context, conditional, false);
+				if (!expression_offloadable(linitial(expr->args), context, conditional))
+					return false;
+				context->steps += context->steps - steps;
+				return expression_offloadable(lsecond(expr->args), context, conditional);
 			}
 
 		case T_ScalarArrayOpExpr:
@@ -534,6 +591,8 @@ expression_offloadable(Node *node, OffloadContext *context, bool conditional)
 	context->depth++;
 	result = expression_offloadable_inner(node, context, conditional);
 	context->depth--;
+	if (result && ++context->steps > STEPS_MAX)
+		return reject(context, "the expression is too large when nested CASE, NULLIF, GREATEST and LEAST are expanded");
 	return result;
 }
 
