@@ -9,9 +9,9 @@
  * PostgreSQL would evaluate such a subexpression for each row that reaches it,
  * and would raise its error only then, or never.  So an error (such as a division
  * by zero, or an unknown configuration parameter) of built-in functions over
- * built-in types is caught, and the scan runs without the cell, where the error is
- * raised in PostgreSQL's order of evaluation.  Other functions cannot be handled like that;
- * they are evaluated at once, like index scan keys, and are offloadable only
+ * built-in types is caught, and the scan runs without the cell, where the error
+ * is raised in PostgreSQL's order of evaluation.  Other functions cannot be
+ * handled like that; they are evaluated at once, like index scan keys, and are offloadable only
  * where PostgreSQL evaluates them unconditionally.
  *
  *-------------------------------------------------------------------------
@@ -34,32 +34,26 @@
 #define INTEGER_SET_MIN	64
 
 /*
- * Returns whether an error concerns the expression alone.  The others end the
- * transaction, as a cancellation, a deadlock or a lack of memory does, and would be
- * raised whether or not PostgreSQL evaluated the expression.
+ * Returns whether an error may be caught without a subtransaction: built-in
+ * functions report errors of these classes before they change any state, and
+ * PostgreSQL might never evaluate the expression.
  */
 static bool
 is_error_of_expression(int sqlerrcode)
 {
-	switch (sqlerrcode)
-	{
-		case ERRCODE_LOCK_NOT_AVAILABLE:
-		case ERRCODE_DATA_CORRUPTED:
-		case ERRCODE_INDEX_CORRUPTED:
-			return false;
-	}
 	switch (ERRCODE_TO_CATEGORY(sqlerrcode))
 	{
-		case ERRCODE_TRANSACTION_ROLLBACK:
-		case ERRCODE_INSUFFICIENT_RESOURCES:
-		case ERRCODE_OPERATOR_INTERVENTION:
-		case ERRCODE_SYSTEM_ERROR:
-			return false;
-		default:
+		case ERRCODE_DATA_EXCEPTION:
+		case ERRCODE_FEATURE_NOT_SUPPORTED:
+		case ERRCODE_INVALID_SCHEMA_NAME:
+		case ERRCODE_SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION:
 			return true;
+		default:
+			return false;
 	}
 }
 
+/* Releases what an evaluation left to its resource owner, and deletes the owner. */
 static void
 release_resources(ResourceOwner owner, bool success)
 {
@@ -322,7 +316,8 @@ add_steps(CellarExpressions *expressions, int first, int end, CellarRequest *req
 /*
  * Evaluates subexpressions without columns and adds the expressions to the
  * request.  Returns false when an expression could not be added because of an
- * error, or because a subquery has too many values.  Uses the per-tuple memory of the expression context.
+ * error, or because a subquery has too many values.  Uses the per-tuple memory
+ * of the expression context.
  */
 bool
 cellar_request_expressions(CellarRequest *request, CellarExpressions *expressions,

@@ -156,14 +156,18 @@ function_is_not_catchable(Oid funcid, void *context)
 }
 
 /*
- * Returns whether functions of the user may define how values of the type are read,
- * written or compared: built-in functions such as array_in call the CHECK constraints
- * of a domain.  The fields of a record can have any type.
+ * Returns whether built-in functions of the type may call functions of users:
+ * array_in, for example, calls the CHECK constraints of a domain.  The fields of a
+ * record can have any type.  Enums call none.
  */
 static bool
-is_type_of_user(Oid type)
+type_calls_functions_of_users(Oid type)
 {
-	return type >= FirstGenbkiObjectId || type == RECORDOID || type == RECORDARRAYOID;
+	Oid			element = get_element_type(type);
+
+	if (OidIsValid(element))
+		type = element;
+	return (type >= FirstGenbkiObjectId && !type_is_enum(type)) || type == RECORDOID;
 }
 
 /*
@@ -201,7 +205,7 @@ not_catchable_walker(Node *node, void *context)
 		default:
 			return true;
 	}
-	if (!IsA(node, List) && !IsA(node, CaseWhen) && is_type_of_user(exprType(node)))
+	if (!IsA(node, List) && !IsA(node, CaseWhen) && type_calls_functions_of_users(exprType(node)))
 		return true;
 	if (check_functions_in_node(node, function_is_not_catchable, NULL))
 		return true;
@@ -240,7 +244,7 @@ regular_expression_known(Oid function, Datum pattern)
 {
 	struct varlena *value = PG_DETOAST_DATUM_PACKED(pattern);
 
-	/* Compiling takes up to some milliseconds for each of many conditions. */
+	/* Compiling can last some milliseconds, for each of many conditions. */
 	CHECK_FOR_INTERRUPTS();
 	return cellar_regular_expression_known(function, VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
 }

@@ -4,6 +4,9 @@
 
 SUBQUERY_SETTINGS="SET cellar.min_scan_size = 0; SET cellar.cost_factor = 0; SET max_parallel_workers_per_gather = 0"
 
+# nested_nullif N: the expression id in N calls of NULLIF.
+nested_nullif() { printf '%s' "$(printf 'NULLIF(%.0s' $(seq "$1"))id$(printf ', -%s)' $(seq "$1"))"; }
+
 # Statements whose subquery PostgreSQL executes only if a row or a group needs its value; with errors that it raises, or never raises.
 SUBQUERY_STATEMENTS=(
     # No groups, or none that reaches the condition.
@@ -34,6 +37,14 @@ SUBQUERY_STATEMENTS=(
     "SELECT count(*) FROM (SELECT id, 100 / (id - 299) AS q FROM goods OFFSET 0) g WHERE g.id < 10 AND g.q < (SELECT max(o.id) FROM sold o WHERE o.item = g.q)"
     "WITH q AS (SELECT id, 100 / (id - 299) AS q FROM goods) SELECT count(*) FROM q WHERE id < 10 AND 3 < (SELECT max(o.id) FROM sold o WHERE o.item = q.q)"
     "SELECT count(*) FROM plain_view v WHERE v.low > (SELECT 0.1 * avg(o.price) FROM sold o WHERE o.item = v.number)"
+    # Values that PostgreSQL may never compute: unknown settings, functions of users that a domain calls, expressions that grow.
+    "SELECT count(*) FROM sold WHERE id > 0 OR starts_with(pad, current_setting('app.unknown'))"
+    "SELECT count(*) FROM sold WHERE starts_with(pad, current_setting('app.unknown')) OR id < 0"
+    "PREPARE setting(text) AS SELECT count(*) FROM sold WHERE id > 0 OR pad = current_setting(\$1); SET plan_cache_mode = force_generic_plan; EXECUTE setting('app.unknown'); DEALLOCATE setting"
+    "PREPARE schema(text) AS SELECT count(*) FROM sold WHERE id > 0 OR pad = (\$1::regclass)::text; EXECUTE schema('nowhere.nothing'); DEALLOCATE schema"
+    "PREPARE domain(text) AS SELECT count(*) FROM sold WHERE id > 0 OR item = ANY (\$1::text::positive[]); EXECUTE domain('{1,-5}'); EXECUTE domain('{1,5}'); DEALLOCATE domain; RESET plan_cache_mode"
+    "SELECT count(*) FROM sold WHERE $(nested_nullif 24) > 5"
+    "SELECT count(*) FROM sold WHERE pad ~ ('(' || repeat('x?|', 230) || '[ab]......)') OR id < 10"
     "SELECT count(*) FROM goods g LEFT JOIN quotients q USING (id) WHERE g.low > (SELECT max(o.id) FROM sold o WHERE o.item = q.quotient) AND g.id < 200"
 )
 
@@ -56,6 +67,9 @@ subquery_tables() {
         -c "CREATE TABLE goods AS SELECT i AS id, (i % 10)::int8 AS kind, i::numeric(9,2) AS low FROM generate_series(0, 399) i" \
         -c "CREATE TABLE emptied AS SELECT * FROM goods" -c "DELETE FROM emptied" \
         -c "CREATE SEQUENCE executed" \
+        -c "CREATE FUNCTION is_positive(int) RETURNS boolean LANGUAGE plpgsql AS \$\$
+            BEGIN IF \$1 > 0 THEN RETURN true; END IF; RAISE EXCEPTION USING ERRCODE = '22012'; END \$\$" \
+        -c "CREATE DOMAIN positive AS int CHECK (is_positive(VALUE))" \
         -c "CREATE VIEW quotients AS SELECT id, id AS item, low, 100 / (id - 299) AS quotient FROM goods" \
         -c "CREATE VIEW plain_view AS SELECT id AS number, low FROM goods WHERE kind = 3" -c "VACUUM ANALYZE sold, goods" >/dev/null
 }
@@ -123,5 +137,6 @@ subqueries() {
     current_of "$cluster"
     notes_of_plans "$cluster"
     large_requests "$cluster"
-    sql "$cluster" postgres -c "DROP VIEW quotients, plain_view" -c "DROP TABLE sold, goods, emptied" -c "DROP SEQUENCE executed"
+    sql "$cluster" postgres -c "DROP VIEW quotients, plain_view" -c "DROP TABLE sold, goods, emptied" -c "DROP SEQUENCE executed" \
+        -c "DROP DOMAIN positive" -c "DROP FUNCTION is_positive" >/dev/null
 }
