@@ -93,13 +93,12 @@ impl Segments {
         })
     }
 
-    /// Returns the allocation units that contain a range of blocks, in block order, up to the first missing segment: the
-    /// relation ends there.
+    /// Returns the allocation units that contain a range of blocks, in block order. Missing segments have none.
     pub fn allocation_units(&self, range: BlockRange) -> Result<Vec<RelationAu>> {
         let mut units = Vec::new();
         for part in self.split(range) {
             let SegmentRange { segment, base, blocks } = part?;
-            let Some(SegmentObject { object, au_blocks, blocks_max }) = segment else { break };
+            let Some(SegmentObject { object, au_blocks, blocks_max }) = segment else { continue };
             let size = ((self.volume.size(object)? / BLOCK_BYTES as u64) as u32).min(blocks_max);
             let first = blocks.start / au_blocks * au_blocks;
             let end = size.min(blocks.end);

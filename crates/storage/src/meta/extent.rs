@@ -28,6 +28,8 @@ pub const SLOTS_PER_AU: u8 = 2;
 /// Pages of the largest allocation unit.
 const PAGES_MAX: u32 = (64 << 20) / 8192;
 const LENGTH_MAX: u32 = 64 << 20;
+/// No log reaches this sequence: at a million records a second, it lasts for 290,000 years.
+const LOG_SEQUENCE_MAX: u64 = u64::MAX >> 1;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtentRecord {
@@ -73,8 +75,10 @@ impl ExtentRecord {
         let tag = reader.u32("unit tag")?;
         let log_sequence = reader.u64("log sequence")?;
         let pages = reader.u32("pages")?;
-        if slot >= SLOTS_PER_AU || length == 0 || length > LENGTH_MAX || pages == 0 || pages > PAGES_MAX {
-            return Err(Corrupt::new("extent record", 1, format!("slot {slot}, {length} bytes, {pages} pages")));
+        let valid_size = length > 0 && length <= LENGTH_MAX && pages > 0 && pages <= PAGES_MAX;
+        if slot >= SLOTS_PER_AU || !valid_size || log_sequence > LOG_SEQUENCE_MAX {
+            let values = format!("slot {slot}, {length} bytes, {pages} pages, log sequence {log_sequence}");
+            return Err(Corrupt::new("extent record", 1, values));
         }
         let words =
             (0..pages.div_ceil(64)).map(|_| reader.u64("superseded pages")).collect::<Result<Box<[u64]>, _>>()?;
@@ -103,7 +107,7 @@ mod tests {
         for length in 0..bytes.len() {
             assert!(ExtentRecord::decode(&bytes[..length]).is_err(), "{length}");
         }
-        for at in [0, 1, 4, 24] {
+        for at in [0, 1, 4, 20, 24] {
             let mut damaged = bytes.clone();
             damaged[at] = 0xff;
             damaged[at + 3] = 0xff;
