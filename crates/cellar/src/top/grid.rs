@@ -276,7 +276,7 @@ pub fn sessions(view: &View, with_idle: bool) -> Grid {
         (Key::Session(session.pid), cells)
     };
     let mut shown: Vec<&Session> = view.sessions.iter().filter(is_shown).collect();
-    shown.sort_by(|a, b| b.is_active.cmp(&a.is_active).then(b.age_seconds().total_cmp(&a.age_seconds())));
+    shown.sort_by(|a, b| a.list_order(b));
     let which = if with_idle { "all" } else { "active, blocked, or in a transaction" };
     let title = format!("Sessions: {which} ({} of {})", shown.len(), view.sessions.len());
     Grid { title, columns: &SESSIONS, rows: shown.into_iter().map(row).collect() }

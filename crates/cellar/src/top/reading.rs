@@ -1,6 +1,7 @@
 //! What one reading of the sources contains: state and cumulative counters at one moment.
 
 use serde::Serialize;
+use std::cmp::Ordering;
 use std::time::Instant;
 
 /// Number of wait classes; indices refer to `cellar_awr::figures::time::CLASSES`.
@@ -94,6 +95,11 @@ impl Session {
     /// The age of the transaction, else that of the statement.
     pub fn age_seconds(&self) -> f64 {
         self.xact_age_seconds.or(self.query_age_seconds).unwrap_or(0.0)
+    }
+
+    /// The order in lists: active sessions before the others, then the oldest first.
+    pub fn list_order(&self, other: &Self) -> Ordering {
+        other.is_active.cmp(&self.is_active).then(other.age_seconds().total_cmp(&self.age_seconds()))
     }
 }
 

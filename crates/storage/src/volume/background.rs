@@ -12,7 +12,6 @@ use super::checkpoints::{self, CheckpointRequests};
 use super::rebalance::{self, PlacementChanges};
 use super::{Volume, now};
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::file::FileData;
 use crate::meta::CommitSequence;
 use cellar_format::units::RegionIndex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -319,9 +318,7 @@ impl Volume {
         if crate::file::open_handles() <= self.options.handles_max {
             return;
         }
-        let files: Vec<Arc<FileData>> =
-            self.namespace.read().nodes().filter_map(|(_, node)| node.file.clone()).collect();
-        for file in files {
+        for file in self.regular_files() {
             if crate::file::open_handles() <= self.options.handles_max / 2 {
                 break;
             }

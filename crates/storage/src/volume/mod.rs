@@ -207,6 +207,11 @@ impl Volume {
         Error::new(ErrorKind::Corrupt, format!("{path}: {error}"))
     }
 
+    /// Returns the regular files of all names. The namespace is not locked while the caller uses them.
+    pub(super) fn regular_files(&self) -> Vec<Arc<FileData>> {
+        self.namespace.read().nodes().filter_map(|(_, node)| node.file.clone()).collect()
+    }
+
     fn file(&self, ino: Ino) -> Result<Arc<FileData>> {
         let namespace = self.namespace.read();
         let node = namespace.node(ino)?;

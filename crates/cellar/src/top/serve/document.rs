@@ -28,7 +28,7 @@ impl Document {
         let mut view = View::of(history)?;
         let session_count = view.sessions.len();
         view.sessions.retain(|session| session.is_busy());
-        view.sessions.sort_by(|a, b| b.is_active.cmp(&a.is_active).then(b.age_seconds().total_cmp(&a.age_seconds())));
+        view.sessions.sort_by(|a, b| a.list_order(b));
         view.sessions.truncate(ROWS_MAX);
         view.statements.truncate(ROWS_MAX);
         if view.server.as_ref().is_some_and(|server| !server.reads_all_statistics) {

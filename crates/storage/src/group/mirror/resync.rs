@@ -38,9 +38,9 @@ pub type Keep<'a> = Box<dyn Fn(u64, &mut [u8], &[u8]) + 'a>;
 /// Why copies are made equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Occasion {
-    /// A disk returns: what it has may be outdated. Changes of the files go on.
+    /// A disk returns. Its copies may be outdated, and the cell writes to the files meanwhile.
     Return,
-    /// A start after a crash: every copy has all acknowledged changes. Nothing changes the files.
+    /// The cell starts after a crash. Every copy has all acknowledged changes, and the cell does not write to the files yet.
     Start,
 }
 

@@ -6,7 +6,6 @@ use crate::error::{Context, Error, ErrorKind, Result};
 use crate::file::FileData;
 use crate::group::rebalance::{Chunk, FileKey, Inventory, Move, REGION, regions_of};
 use crate::volume::Volume;
-use std::sync::Arc;
 
 /// Bytes of the steps in which the space of a sparse file is measured.
 const PROBE: u64 = 64 << 10;
@@ -36,10 +35,8 @@ impl Volume {
 
     /// Returns the allocation units of all files that occupy space.
     pub(super) fn chunks(&self) -> Result<Vec<Chunk>> {
-        let files: Vec<Arc<FileData>> =
-            self.namespace.read().nodes().filter_map(|(_, node)| node.file.clone()).collect();
         let mut chunks = Vec::new();
-        for file in files {
+        for file in self.regular_files() {
             if self.rebalance.is_stopping() {
                 return Err(stopped());
             }
@@ -57,10 +54,8 @@ impl Volume {
         if (1..placement.containers().len() as u16).all(|container| size(container) == size(0)) {
             return Vec::new();
         }
-        let files: Vec<Arc<FileData>> =
-            self.namespace.read().nodes().filter_map(|(_, node)| node.file.clone()).collect();
         let mut moves = Vec::new();
-        for file in files {
+        for file in self.regular_files() {
             let copies = self.copies_of(file.ino);
             let streams = if file.units().is_some() { &Stream::ALL[..] } else { &[Stream::Data] };
             for (stripe, stream) in file.layout.disks.iter().flat_map(|stripe| streams.iter().map(|s| (*stripe, *s))) {
