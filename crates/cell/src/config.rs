@@ -5,8 +5,8 @@ mod file_redundancy;
 
 use crate::disks::DiskModel;
 use cellar_format::wire::FileType;
-use cellar_storage::disk::{FileMedium, ModelParameters};
-use cellar_storage::{AuSize, Patience, Redundancy};
+use cellar_storage::disk::{FileMedium, ModelParameters, within};
+use cellar_storage::{AuSize, FlashOptions, Patience, Redundancy};
 use nix::unistd::{Gid, Uid, User};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -32,6 +32,8 @@ pub struct Config {
     pub slow_scan_log: Option<Duration>,
     pub metrics_listen: Option<SocketAddr>,
     pub disk_group: DiskGroup,
+    /// The flash cache; None without one.
+    pub flash_cache: Option<FlashCache>,
     /// Start although disks are missing that may have newer data; set by an option of the command, not in the file.
     pub force_degraded: bool,
 }
@@ -63,6 +65,15 @@ pub struct DiskGroup {
     pub file_redundancy: Vec<(FileType, Redundancy)>,
 }
 
+#[derive(Debug, Clone)]
+pub struct FlashCache {
+    pub disks: Vec<PathBuf>,
+    /// The device model of each flash disk.
+    pub models: Vec<Option<DiskModel>>,
+    /// Bytes on all flash disks together; None for most of their free space.
+    pub size: Option<u64>,
+}
+
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {message}")]
 pub struct ConfigError {
@@ -81,6 +92,9 @@ struct File {
     memory_size: Option<String>,
     log_level: Option<String>,
     slow_scan_log_ms: Option<i64>,
+    flash_disks: Option<Vec<PathBuf>>,
+    flash_cache_size: Option<String>,
+    flash_model: Option<OneOrEach>,
     metrics: Option<FileMetrics>,
     disk_group: FileDiskGroup,
 }
@@ -167,7 +181,11 @@ impl Config {
             }
         };
         let file_redundancy = file_redundancy::parse(file.disk_group.file_redundancy.unwrap_or_default(), redundancy)?;
-        let models = models(file.disk_group.model, file.disk_group.model_time_scale, disks.len())?;
+        let time_scale = file.disk_group.model_time_scale;
+        let models = models(file.disk_group.model, time_scale, disks.len(), "disk_group.model")?;
+        let flash_disks = file.flash_disks.as_deref();
+        let flash_size = file.flash_cache_size.as_deref();
+        let flash_cache = flash_cache(flash_disks, flash_size, (file.flash_model, time_scale), (&mount, &disks))?;
         if redundancy == Redundancy::External
             && (failure_groups.iter().any(Option::is_some) || file.disk_group.preferred_read.is_some())
         {
@@ -236,6 +254,7 @@ impl Config {
                 failure_groups,
                 file_redundancy,
             },
+            flash_cache,
             mount,
             force_degraded: false,
         })
@@ -262,8 +281,64 @@ fn patience(cap: Option<&str>, timeout: Option<&str>, redundancy: Redundancy) ->
     }
 }
 
-/// Returns the device model of each of `count` disks. An empty name means no model.
-fn models(names: Option<OneOrEach>, time_scale: Option<f64>, count: usize) -> Result<Vec<Option<DiskModel>>, String> {
+/// Returns the flash cache; None if no flash disk is configured.
+fn flash_cache(
+    disks: Option<&[PathBuf]>,
+    size: Option<&str>,
+    (model, time_scale): (Option<OneOrEach>, Option<f64>),
+    (mount, cell_disks): (&Path, &[PathBuf]),
+) -> Result<Option<FlashCache>, String> {
+    let disks = disks.unwrap_or_default();
+    if disks.is_empty() {
+        return match size.is_some() || model.is_some() {
+            true => {
+                Err("flash_cache_size and flash_model need flash_disks; name at least one directory or device".into())
+            }
+            false => Ok(None),
+        };
+    }
+    let disks = disks.iter().map(|disk| absolute(disk, "flash_disks")).collect::<Result<Vec<_>, String>>()?;
+    // Without symbolic links, of disks that exist.
+    let real = |disk: &PathBuf| disk.canonicalize().unwrap_or_else(|_| disk.clone());
+    // A flash disk that hangs does not stop the start of the cell.
+    let real_flash = |disk: &PathBuf| {
+        let path = disk.clone();
+        within(FlashOptions::TIMEOUT, move || path.canonicalize()).unwrap_or_else(|_| disk.clone())
+    };
+    let (real_disks, real_cell_disks): (Vec<_>, Vec<_>) =
+        (disks.iter().map(real_flash).collect(), cell_disks.iter().map(real).collect());
+    let overlaps = |one: &Path, other: &Path| one.starts_with(other) || other.starts_with(one);
+    for (number, (disk, real)) in disks.iter().zip(&real_disks).enumerate() {
+        let shown = disk.display();
+        if real_disks[..number].contains(real) {
+            return Err(format!("flash_disks names {shown} twice"));
+        }
+        if real_cell_disks.contains(real) {
+            return Err(format!("{shown} is a cell disk, too; name another directory or device in flash_disks"));
+        }
+        let others = disks[..number].iter().zip(&real_disks).chain(cell_disks.iter().zip(&real_cell_disks));
+        if let Some((other, _)) = others.into_iter().find(|(_, other)| overlaps(real, other)) {
+            let other = other.display();
+            return Err(format!(
+                "flash disk {shown} and disk {other} are one below the other; name another directory in flash_disks"
+            ));
+        }
+        if disk.starts_with(mount) {
+            return Err(format!("flash disk {shown} is below the mount {}; name another directory", mount.display()));
+        }
+    }
+    let size = size.map(|size| parse_size(size, "flash_cache_size")).transpose()?;
+    let models = models(model, time_scale, disks.len(), "flash_model")?;
+    Ok(Some(FlashCache { disks, models, size }))
+}
+
+/// Returns the device model of each of `count` disks, which `key` names. An empty name means no model.
+fn models(
+    names: Option<OneOrEach>,
+    time_scale: Option<f64>,
+    count: usize,
+    key: &str,
+) -> Result<Vec<Option<DiskModel>>, String> {
     let time_scale = time_scale.unwrap_or(1.0);
     if !(1e-6..=1e6).contains(&time_scale) {
         return Err(format!("disk_group.model_time_scale = {time_scale}; write a number from 0.000001 to 1000000"));
@@ -274,16 +349,14 @@ fn models(names: Option<OneOrEach>, time_scale: Option<f64>, count: usize) -> Re
         Some(OneOrEach::Each(names)) if names.len() == count => names,
         Some(OneOrEach::Each(names)) => {
             let named = names.len();
-            return Err(format!(
-                "disk_group.model names {named} models for {count} disks; write one name, or one for each"
-            ));
+            return Err(format!("{key} names {named} models for {count} disks; write one name, or one for each"));
         }
     };
     let model = |name: String| match name.as_str() {
         "" => Ok(None),
         _ => ModelParameters::read(&name).map(|parameters| Some(DiskModel { name, parameters, time_scale })),
     };
-    names.into_iter().map(model).collect::<Result<_, _>>().map_err(|error| format!("disk_group.model: {error}"))
+    names.into_iter().map(model).collect::<Result<_, _>>().map_err(|error| format!("{key}: {error}"))
 }
 
 /// Returns the bytes of the page cache, and the bytes of all other kinds of memory.
@@ -509,6 +582,34 @@ mod tests {
         refused(&format!("{copies}read_latency_cap = \"20\""), "write a number and ms or s");
         refused(&format!("{copies}disk_timeout = \"0s\""), "write a number and ms or s");
         refused(&format!("{copies}read_latency_cap = \"2s\"\ndisk_timeout = \"2s\""), "lower the cap");
+    }
+
+    #[test]
+    fn flash_disks_are_other_disks_than_cell_disks() {
+        let parse = |keys: &str| {
+            let text = format!("mount = \"/m\"\n{keys}\n[disk_group]\ndisks = [\"/d\"]\n");
+            Config::parse(&text).map(|config| config.flash_cache)
+        };
+        assert!(parse("").unwrap().is_none() && parse("flash_disks = []").unwrap().is_none());
+        let keys = "flash_disks = [\"/f\", \"/g\"]\nflash_cache_size = \"3GiB\"\nflash_model = [\"\", \"flash-mlc\"]";
+        let flash = parse(keys).unwrap().unwrap();
+        assert_eq!((flash.disks, flash.size), (vec!["/f".into(), "/g".into()], Some(3 << 30)));
+        assert_eq!(flash.models.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true]);
+        let refused = |keys: &str, expected: &str| {
+            let message = parse(keys).unwrap_err();
+            assert!(message.contains(expected), "{expected:?} is not in {message:?}");
+        };
+        refused("flash_cache_size = \"3GiB\"", "need flash_disks");
+        refused("flash_model = \"flash-mlc\"", "need flash_disks");
+        refused("flash_disks = [\"f\"]", "write the path from /");
+        refused("flash_disks = [\"/f\", \"/f/\"]", "names /f twice");
+        refused("flash_disks = [\"/d\"]", "is a cell disk, too");
+        refused("flash_disks = [\"/m/f\"]", "is below the mount");
+        refused("flash_disks = [\"/d/flash\"]", "one below the other");
+        refused("flash_disks = [\"/f/a\", \"/f\"]", "one below the other");
+        assert!(parse("flash_disks = [\"/flash\", \"/dd\"]").is_ok());
+        refused("flash_disks = [\"/f\"]\nflash_cache_size = \"3 apples\"", "flash_cache_size");
+        refused("flash_disks = [\"/f\"]\nflash_model = [\"\", \"\"]", "flash_model names 2 models for 1 disks");
     }
 
     #[test]

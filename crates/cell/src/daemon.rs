@@ -4,7 +4,7 @@
 //! Smart Scan server starts before the mount, so every file on the mount has a server. The daemon notifies the service
 //! manager that it is ready after the mount. Shutdown is in reverse order.
 
-use crate::config::{Config, machine_memory_bytes};
+use crate::config::{Config, FlashCache, machine_memory_bytes};
 use crate::disks;
 use crate::fuse::{self, FileService, IoStats, Mount, MountError, MountOptions, Unmounted};
 use crate::instance::{Device, Instance, MountRecord, PreviousMounts};
@@ -14,8 +14,10 @@ use crate::service_manager::{notify, notify_recovery};
 use crate::shared_devices;
 use crate::state::{CellState, MemoryBudget, MemoryKind, UnitDirectories};
 use crate::unit_codec::Codec;
-use cellar_storage::disk::{Disk, OverlayDisk};
-use cellar_storage::{AbsentDisk, ErrorKind, ReadOnlyVolume, Redundancy, Volume, VolumeOptions, forms_new_group};
+use cellar_storage::disk::{Disk, OverlayDisk, within};
+use cellar_storage::{
+    AbsentDisk, ErrorKind, FlashOptions, ReadOnlyVolume, Redundancy, Volume, VolumeOptions, forms_new_group,
+};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -39,6 +41,8 @@ const OOM_SCORE: &str = "-900";
 /// Desired limit of open files.
 const DESCRIPTORS_WANTED: u64 = 1 << 19;
 const GIB: u64 = 1 << 30;
+/// Number of the first flash disk among the disks that follow device models.
+const FLASH_MODEL_NUMBER: usize = 1000;
 /// Descriptors reserved for sockets, logs and other files than backing files.
 const DESCRIPTORS_RESERVED: u64 = 256;
 
@@ -221,6 +225,7 @@ fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) 
         patience: config.disk_group.patience,
         force_degraded: config.force_degraded,
         cache_bytes: config.cache_bytes,
+        flash: config.flash_cache.as_ref().map(flash_options),
         // A backing file may have a second descriptor for direct reads, on each disk with a copy.
         handles_max: (descriptors.saturating_sub(DESCRIPTORS_RESERVED) / (2 * copies)).max(64) as usize,
         root_uid: config.user.uid,
@@ -233,6 +238,32 @@ fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) 
     let volume = Volume::open(disks, options)?;
     shared_devices::warnings(&volume).iter().for_each(|warning| log::warn!("{warning}"));
     Ok(volume)
+}
+
+/// Opens the flash disks. If one cannot be opened, or does not answer in time, the options have none: the cell works without flash
+/// cache.
+fn flash_options(config: &FlashCache) -> FlashOptions {
+    let disks = config.disks.iter().zip(&config.models).enumerate().map(|(number, (path, model))| {
+        let (to_open, model) = (path.clone(), model.clone());
+        // Models of flash disks are not synchronized with those of cell disks.
+        let open = move || disks::open(&to_open, FLASH_MODEL_NUMBER + number, model.as_ref());
+        let opened = within(FlashOptions::TIMEOUT, open);
+        opened
+            .inspect_err(|error| {
+                log::error!(
+                    "could not open flash disk {}: {error}; the cell works without flash cache",
+                    path.display()
+                );
+            })
+            .ok()
+    });
+    FlashOptions {
+        disks: disks.collect::<Option<Vec<_>>>().unwrap_or_default(),
+        size: config.size,
+        segment_bytes: FlashOptions::SEGMENT_BYTES,
+        fills_in_background: true,
+        timeout: Some(FlashOptions::TIMEOUT),
+    }
 }
 
 /// Returns the default size of the reserve of each disk in bytes: the disks' share of twice the recommended size of

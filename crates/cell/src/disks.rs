@@ -28,7 +28,7 @@ pub fn open(path: &Path, number: usize, model: Option<&DiskModel>) -> io::Result
     };
     let disk = match model {
         Some(DiskModel { name, parameters, time_scale }) => {
-            log::warn!("cell disk {} follows the device model {name}, {time_scale} times as slow", path.display());
+            log::warn!("disk {} follows the device model {name}, {time_scale} times as slow", path.display());
             Arc::new(ModelDisk::new(disk, name, parameters, number as u64, *time_scale)) as Arc<dyn Disk>
         }
         None => disk,

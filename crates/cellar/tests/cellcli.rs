@@ -146,8 +146,10 @@ fn objects_of_a_running_cell_are_listed_and_altered() {
     assert!(started[0]["scrubStarted"].as_str().unwrap().ends_with("+00:00"), "{started}");
     assert_eq!(cell.text("alter diskgroup all scrub stop"), "DiskGroup DG_c1 scrub stopped\n");
 
+    assert_eq!(cell.text("list flashcache detail"), "", "without flash disks there is none");
+    assert_eq!(cell.text("list metriccurrent where name like 'FC_.*'"), "");
     for (command, expected) in [
-        ("list flashcache detail", "CELL-90003: FLASHCACHE: this cell has no flash cache"),
+        ("list flashcachecontent", "CELL-90003: FLASHCACHECONTENT: this cell does not list the objects"),
         ("alter iormplan objective = auto", "CELL-90003: IORMPLAN: this cell has no I/O resource management"),
         ("list metrichistory", "CELL-90003: METRICHISTORY: this cell keeps no history of metrics"),
         ("create flashlog all", "CELL-90003: FLASHLOG: this cell has no flash log"),

@@ -3,8 +3,10 @@
 mod support;
 
 use cellar_format::units::{AuIndex, RegionIndex};
-use cellar_storage::disk::Stream;
-use cellar_storage::{DiskMode, Ino, PageCheck, Redundancy, ScrubReport, ScrubState, Volume, VolumeOptions};
+use cellar_storage::disk::{DirectoryDisk, Stream};
+use cellar_storage::{
+    DiskMode, FlashOptions, Ino, PageCheck, Redundancy, ScrubReport, ScrubState, Volume, VolumeOptions,
+};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -560,4 +562,45 @@ fn copy_folder(from: &Path, to: &Path) {
             false => drop(std::fs::copy(&source, &target).unwrap()),
         }
     }
+}
+
+#[test]
+fn a_page_that_is_damaged_in_flash_is_read_from_the_cell_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let flash = folder.path().join("flash");
+    let segment_bytes = 256 << 10;
+    let with_flash = || FlashOptions {
+        disks: vec![Arc::new(DirectoryDisk::new(&flash).unwrap())],
+        size: Some(FlashOptions::SEGMENTS_MIN * segment_bytes),
+        segment_bytes,
+        fills_in_background: false,
+        timeout: None,
+    };
+    let options = || VolumeOptions { flash: Some(with_flash()), ..options_of(Redundancy::External, &Arc::default()) };
+    let volume = open_with(folder.path(), 1, options);
+    let (ino, content) = (create(&volume, "file"), pages(3, 9));
+    volume.write(ino, 0, &content).unwrap();
+    volume.fsync(ino).unwrap();
+    let read = |number: usize| {
+        let mut page = vec![0; PAGE];
+        volume.read(ino, (number * PAGE) as u64, &mut page).unwrap();
+        assert!(page == content[number * PAGE..][..PAGE], "page {number}");
+        volume.flash_stats().unwrap().read_hits
+    };
+    (0..3).for_each(|number| assert_eq!(read(number), 0));
+    // A record is a header of 4096 bytes and a page.
+    let segment = flash.join("data/10/0000000000000010");
+    let file = std::fs::OpenOptions::new().write(true).open(segment).unwrap();
+    file.write_all_at(b"damage", (4096 + PAGE) as u64 + 4096 + 1000).unwrap();
+    assert_eq!((0..3).map(read).collect::<Vec<_>>(), [1, 2, 3], "flash answers, also with the damaged page");
+    assert_eq!(volume.flash_stats().unwrap().used_bytes, 3 * PAGE as u64, "the page is cached again");
+    assert_eq!((0..3).map(read).max(), Some(6));
+    // The same page is damaged on the cell disk: flash has the only good one. Reads do not notice it, but the scrub does.
+    let backing = folder.path().join(format!("disk0/data/{:02x}/{ino:016x}", ino & 0xff));
+    std::fs::OpenOptions::new().write(true).open(&backing).unwrap().write_all_at(b"damage", PAGE as u64 + 100).unwrap();
+    let report = scrub(&volume);
+    assert_eq!((report.repaired, report.unrepaired), (1, 0), "{report:?}");
+    volume.close().unwrap();
+    drop(volume);
+    assert!(std::fs::read(&backing).unwrap() == content);
 }

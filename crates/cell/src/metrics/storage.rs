@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cellar_storage::disk::{DiskIoCount, ModelStatus};
-use cellar_storage::{DiskMode, DiskSpace, GroupDisk, OperationCounts, ScrubReport, ScrubState, Volume};
+use cellar_storage::{DiskMode, DiskSpace, FlashStats, GroupDisk, OperationCounts, ScrubReport, ScrubState, Volume};
 
 use super::Source;
 use super::family::{Family, Histogram, Labels, Value};
@@ -21,6 +21,7 @@ impl Source for StorageMetrics {
         families.extend(self.copies());
         families.extend(self.scrub());
         families.extend(self.page_cache());
+        families.extend(self.flash_cache());
         families.extend(self.backlog());
         families
     }
@@ -203,6 +204,50 @@ impl StorageMetrics {
             Family::gauge("cellar_page_cache_used_bytes", "Bytes of the page cache in use")
                 .value(Value::Integer(cache.used_bytes)),
         ]
+    }
+
+    fn flash_cache(&self) -> Vec<Family> {
+        type Figure = (&'static str, &'static str, fn(&FlashStats) -> u64);
+        let stats: Vec<FlashStats> = self.volume.flash_stats().into_iter().collect();
+        let value =
+            |figure: fn(&FlashStats) -> u64| move |stats: &FlashStats| (Labels::new(), Value::Integer(figure(stats)));
+        let gauges: [Figure; 3] = [
+            ("cellar_flash_cache_online", "1 if the flash cache is used, 0 after a flash disk failed", |stats| {
+                u64::from(stats.is_on)
+            }),
+            ("cellar_flash_cache_capacity_bytes", "Size of the flash cache", |stats| stats.capacity_bytes),
+            ("cellar_flash_cache_used_bytes", "Bytes of files in the flash cache", |stats| stats.used_bytes),
+        ];
+        let counters: [Figure; 11] = [
+            ("cellar_flash_cache_hits_total", "Reads that the flash cache answered", |stats| stats.read_hits),
+            ("cellar_flash_cache_hit_bytes_total", "Bytes of reads that the flash cache answered", |stats| {
+                stats.read_hit_bytes
+            }),
+            ("cellar_flash_cache_misses_total", "Reads that the flash cache did not answer", |stats| stats.read_misses),
+            ("cellar_flash_cache_skips_total", "Misses that were too large to be cached", |stats| stats.read_skips),
+            ("cellar_flash_cache_populated_bytes_total", "Bytes that were cached after a read", |stats| {
+                stats.populated_bytes
+            }),
+            ("cellar_flash_cache_rewritten_bytes_total", "Bytes that were cached again after a write", |stats| {
+                stats.rewritten_bytes
+            }),
+            ("cellar_flash_cache_dropped_fills_total", "Reads that were not cached because too many waited", |stats| {
+                stats.dropped_fills
+            }),
+            ("cellar_flash_cache_intents_total", "Changes of files that waited for a record in flash", |stats| {
+                stats.intents
+            }),
+            ("cellar_flash_cache_evicted_segments_total", "Segments that were evicted", |stats| stats.evicted_segments),
+            ("cellar_flash_cache_kept_bytes_total", "Bytes that an eviction copied because they are in use", |stats| {
+                stats.kept_bytes
+            }),
+            ("cellar_flash_cache_checkpoints_total", "Checkpoints of the index of the flash cache", |stats| {
+                stats.checkpoints
+            }),
+        ];
+        let gauges = gauges.map(|(name, help, figure)| Family::gauge(name, help).with(&stats, value(figure)));
+        let counters = counters.map(|(name, help, figure)| Family::counter(name, help).with(&stats, value(figure)));
+        gauges.into_iter().chain(counters).collect()
     }
 
     fn backlog(&self) -> Vec<Family> {

@@ -12,3 +12,7 @@ pub fn grid_disk_name(number: u64, cell: &str) -> String {
 pub fn disk_group_name(cell: &str) -> String {
     format!("DG_{cell}")
 }
+
+pub fn flash_cache_name(cell: &str) -> String {
+    format!("{cell}_FLASHCACHE")
+}

@@ -34,6 +34,8 @@ pub struct DirectoryDisk {
     root: PathBuf,
     is_read_only: bool,
     lock: Mutex<Option<File>>,
+    /// Held while a note is written: two writers of a note would use the same temporary file.
+    notes: Mutex<()>,
     /// The 256 fan-out directories.
     fans: [Fan; 256],
 }
@@ -72,7 +74,8 @@ impl DirectoryDisk {
         if !fs::metadata(&root)?.is_dir() {
             return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
         }
-        Ok(Self { root, is_read_only, lock: Mutex::new(None), fans: [const { Fan::new() }; 256] })
+        let (lock, notes) = (Mutex::new(None), Mutex::new(()));
+        Ok(Self { root, is_read_only, lock, notes, fans: [const { Fan::new() }; 256] })
     }
 
     fn open_file(&self, path: PathBuf, create: bool) -> io::Result<BackingFile> {
@@ -159,6 +162,7 @@ impl Disk for DirectoryDisk {
     }
 
     fn write_note(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let _only_writer = self.notes.lock();
         let temporary = self.root.join(format!("{name}.new"));
         let file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
         file.write_all_at(bytes, 0)?;

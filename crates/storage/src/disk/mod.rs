@@ -14,7 +14,7 @@ mod overlay;
 pub(crate) mod pool;
 mod watched;
 
-pub use counted::{CountedDisk, DiskIoCount, DiskIoStats, DiskOperation};
+pub use counted::{CountedDisk, DiskIoCount, DiskIoStats, DiskOperation, SMALL_BYTES_MAX};
 pub use device::{DeviceDisk, FileMedium, Medium};
 pub use directory::DirectoryDisk;
 pub use faulty::{Fault, FaultyDisk};
@@ -32,6 +32,7 @@ use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
+use std::time::Duration;
 
 /// Alignment of O_DIRECT reads in bytes: of buffer, offset and length.
 pub const DIRECT_ALIGN: usize = 4096;
@@ -163,6 +164,14 @@ pub trait Disk: Send + Sync + Debug {
     fn model_status(&self) -> Option<ModelStatus> {
         None
     }
+}
+
+/// Runs `work` in another thread and waits for the result, at most for `timeout`: to open a path that may hang.
+pub fn within<T: Send + 'static>(
+    timeout: Duration,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    Arc::<pool::Pool>::default().run(timeout, work)
 }
 
 /// Calls `work` for each disk, or file on a disk, in a thread for each. Returns the results in the order of the disks.

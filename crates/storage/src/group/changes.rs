@@ -15,6 +15,7 @@ use super::superblock::DISKS_MAX;
 use super::{FileCopies, Group, State, Superblock};
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
+use crate::flash::FlashCache;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,7 +46,7 @@ impl Records {
 
 impl Group {
     pub fn is_dropped(&self, disk: usize) -> bool {
-        self.dropped.load(Ordering::Acquire) >> disk & 1 == 1
+        self.disks.dropped.load(Ordering::Acquire) >> disk & 1 == 1
     }
 
     pub fn is_dropping(&self, disk: usize) -> bool {
@@ -86,7 +87,7 @@ impl Group {
 
     /// Returns the disks that new data avoid: bit n of disk n.
     pub fn avoided(&self) -> u64 {
-        self.dropped.load(Ordering::Acquire) | self.dropping()
+        self.disks.dropped.load(Ordering::Acquire) | self.dropping()
     }
 
     /// Returns the stripes over which new files with `copies` copies are striped; if there are none, those of other files.
@@ -125,7 +126,7 @@ impl Group {
             }
         }
         match without(avoided) {
-            found if found.is_empty() => without(self.dropped.load(Ordering::Acquire)),
+            found if found.is_empty() => without(self.disks.dropped.load(Ordering::Acquire)),
             found => found,
         }
     }
@@ -243,6 +244,7 @@ impl Group {
         if let Some(mirror) = &self.mirror {
             mirror.prepare(disk, usize::from(superblock.index)).context(failed)?;
         }
+        FlashCache::disown_on(disk)?;
         disk.sync_everything().context(failed)?;
         Ok(superblock)
     }
@@ -264,9 +266,9 @@ impl Group {
                 is_stored.push(true);
                 *records = Records { current: ready, is_stored, is_in_doubt: false };
             }
-            self.disks.push(engine.clone());
+            self.disks.all.push(engine.clone());
             let container = self.placement.add(Arc::new(engine.clone()));
-            self.stripes.push(self.placement.stripe(container));
+            self.stripes.push(self.stripe(container));
             self.set_dropping(self.dropping());
             // The change is durable; a disk that fails here gets its superblock at the next start.
             if let Err(error) = self.mark_ready() {
@@ -280,7 +282,7 @@ impl Group {
         records.is_stored.push(false);
         let disk = mirror.add_disk(engine.path(), failure_group);
         before_use(&disk);
-        self.disks.push(disk);
+        self.disks.all.push(disk);
         Ok(())
     }
 
@@ -310,7 +312,7 @@ impl Group {
         for set in sets.into_iter().skip(usize::from(mirror.set_count())) {
             let number = mirror.add_set(set);
             let container = self.placement.add(mirror.copy_set(number));
-            self.stripes.push(self.placement.stripe(container));
+            self.stripes.push(self.stripe(container));
         }
         self.set_dropping(self.dropping());
     }
@@ -433,7 +435,7 @@ impl Group {
                 engine
             }
         };
-        self.dropped.fetch_or(1 << number, Ordering::AcqRel);
+        self.disks.dropped.fetch_or(1 << number, Ordering::AcqRel);
         self.set_dropping(self.dropping() & !(1 << number));
         if let (Some(disk), Some(own)) = (&engine, own)
             && let Err(error) = own.write(disk.as_ref())

@@ -11,6 +11,7 @@ mod file_copies;
 mod growing;
 mod members;
 pub mod mirror;
+mod present_disks;
 pub mod rebalance;
 mod stripe_layout;
 mod superblock;
@@ -23,10 +24,12 @@ pub use superblock::{Redundancy, State, Superblock, Uuid};
 
 use crate::disk::{Disk, FileStore};
 use crate::error::{Error, ErrorKind, Result};
+use crate::flash::{CellDisks, FlashCache, FlashCachedDisk};
 use changes::Records;
 use members::{Joining, Members, check_blank, check_options, lock_and_read};
 use mirror::{AbsentDisk, Mirror, Parts, Patience};
 use parking_lot::{Mutex, RwLock};
+use present_disks::PresentDisks;
 use rebalance::Placement;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,15 +57,13 @@ pub struct GroupOptions {
 pub struct Group {
     id: Uuid,
     redundancy: Redundancy,
-    /// In the order of disk numbers.
-    disks: Growing<Arc<dyn Disk>>,
+    disks: Arc<PresentDisks>,
     /// Where the stripes are stored: on the disks, or on the copy sets.
     placement: Arc<Placement>,
     /// What files are striped over.
     stripes: Growing<Arc<dyn FileStore>>,
     records: Mutex<Records>,
-    /// Disks that were dropped, and disks that are being dropped: bit n of disk n.
-    dropped: AtomicU64,
+    /// Disks that are being dropped: bit n of disk n.
     dropping: AtomicU64,
     /// How many copies new files have.
     copies: RwLock<FileCopies>,
@@ -70,6 +71,8 @@ pub struct Group {
     spread: RwLock<BTreeMap<usize, Arc<[u16]>>>,
     joining: Mutex<Vec<Joining>>,
     mirror: Option<Arc<Mirror>>,
+    /// Caches the files of the stripes.
+    flash: Option<Arc<FlashCache>>,
     au_size: AuSize,
 }
 
@@ -177,21 +180,23 @@ impl Group {
         au_size: AuSize,
     ) -> Self {
         let Superblock { group_id: id, redundancy, dropped, .. } = members.example;
+        let (all, dropped) = (Growing::new(disks), AtomicU64::new(dropped));
+        let disks = Arc::new(PresentDisks { all, dropped, mirror: mirror.clone() });
         let placement = Placement::new(containers);
         let stripes = (0..placement.containers().len() as u16).map(|stripe| placement.stripe(stripe)).collect();
         let group = Self {
             id,
             redundancy,
-            disks: Growing::new(disks),
+            disks,
             placement,
             stripes: Growing::new(stripes),
             joining: Mutex::new(members.joining),
             records: Mutex::new(Records::new(members.example, &members.superblocks)),
-            dropped: AtomicU64::new(dropped),
             dropping: AtomicU64::new(0),
             copies: RwLock::new(FileCopies::restore(redundancy, &BTreeMap::new())),
             spread: RwLock::default(),
             mirror,
+            flash: None,
             au_size,
         };
         group.set_dropping(0);
@@ -231,21 +236,43 @@ impl Group {
 
     /// Returns the disks, in the order of their numbers, also dropped ones.
     pub fn disks(&self) -> &[Arc<dyn Disk>] {
-        self.disks.all()
+        self.disks.all.all()
     }
 
     /// Returns the disks that can be used now.
     pub fn accessible_disks(&self) -> Vec<Arc<dyn Disk>> {
-        let disks = self.disks().iter().enumerate();
-        disks
-            .filter(|(number, disk)| !self.is_dropped(*number) && disk.is_accessible())
-            .map(|(_, disk)| disk.clone())
-            .collect()
+        self.disks.accessible().into_iter().map(|(_, disk)| disk).collect()
+    }
+
+    /// Returns what the flash cache knows of the disks.
+    pub fn cell_disks(&self) -> Arc<dyn CellDisks> {
+        self.disks.clone()
     }
 
     /// Returns what files are striped over, in the order of their numbers.
     pub fn stripes(&self) -> &[Arc<dyn FileStore>] {
         self.stripes.all()
+    }
+
+    /// Puts a flash cache in front of the stripes. Before the first file is opened.
+    pub fn cache_in(&mut self, flash: Arc<FlashCache>) {
+        self.flash = Some(flash);
+        let stripes = (0..self.stripes.all().len() as u16).map(|stripe| self.stripe(stripe)).collect();
+        self.stripes = Growing::new(stripes);
+    }
+
+    /// Returns the flash cache in front of the stripes.
+    pub fn flash(&self) -> Option<&Arc<FlashCache>> {
+        self.flash.as_ref()
+    }
+
+    /// Returns a stripe of the placement, behind the flash cache if there is one.
+    fn stripe(&self, stripe: u16) -> Arc<dyn FileStore> {
+        let disk = self.placement.stripe(stripe);
+        match &self.flash {
+            Some(flash) => Arc::new(FlashCachedDisk::new(disk, stripe, flash.clone())),
+            None => disk,
+        }
     }
 
     /// Returns where the stripes are stored.

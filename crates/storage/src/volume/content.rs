@@ -116,7 +116,8 @@ impl Volume {
         if needed > 0 && !self.free_space.is_ample(needed) {
             return Ok(None);
         }
-        match self.write_locked(&file, &write, offset, data) {
+        // A flash cache that needs an intent only now, for a read that fills it, makes the write wait, too.
+        match crate::flash::without_waiting(|| self.write_locked(&file, &write, offset, data)) {
             Ok(written) => Ok(Some(written)),
             // Undoing the write waits for the disks. Completing pending frees, or a higher priority, may find space.
             Err(error) => {

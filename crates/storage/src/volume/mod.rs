@@ -64,6 +64,7 @@ use crate::cache::{Cache, CacheStats};
 use crate::disk::Disk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::FileData;
+use crate::flash::FlashStats;
 use crate::group::Group;
 use crate::meta::{CommitSequence, Stores};
 use crate::now;
@@ -130,8 +131,15 @@ impl Volume {
     pub fn close(&self) -> Result<()> {
         let result = self.sync();
         self.abandon();
-        if let Some(mirror) = self.group.mirror().filter(|_| result.is_ok()) {
-            mirror.close();
+        if result.is_ok() {
+            if let Some(flash) = self.group.flash()
+                && let Err(error) = flash.close()
+            {
+                log::warn!("{error}; the flash cache counts at the next start as after a crash");
+            }
+            if let Some(mirror) = self.group.mirror() {
+                mirror.close();
+            }
         }
         result
     }
@@ -147,6 +155,9 @@ impl Volume {
             background.stop();
         }
         self.prefetcher.stop();
+        if let Some(flash) = self.group.flash() {
+            flash.stop();
+        }
     }
 
     /// Returns the group's identity, for messages and statistics.
@@ -194,6 +205,17 @@ impl Volume {
         self.cache.stats()
     }
 
+    /// Returns the counters of the flash cache; None if none is configured. A flash cache whose disks cannot be used is off.
+    pub fn flash_stats(&self) -> Option<FlashStats> {
+        let unusable = || self.options.flash.as_ref().map(|_| FlashStats::default());
+        self.group.flash().map(|flash| flash.stats()).or_else(unusable)
+    }
+
+    /// Returns the flash disks; none without a flash cache.
+    pub fn flash_disks(&self) -> &[Arc<dyn Disk>] {
+        self.group.flash().map_or(&[], |flash| flash.disks())
+    }
+
     fn committed(&self) -> CommitSequence {
         CommitSequence(self.committed.load(Ordering::Acquire))
     }
@@ -226,5 +248,8 @@ impl Drop for Volume {
     fn drop(&mut self) {
         self.checkpoint_requests.stop();
         self.prefetcher.stop();
+        if let Some(flash) = self.group.flash() {
+            flash.stop();
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::PageCheck;
 use crate::file::UnitCodec;
+use crate::flash::FlashOptions;
 use crate::group::mirror::Patience;
 use crate::group::{AuSize, GroupOptions, Redundancy};
 use cellar_format::wire::FileType;
@@ -42,6 +43,8 @@ pub struct VolumeOptions {
     /// requests of a higher [`super::SpacePriority`] than normal, may use.
     pub reserve_bytes: u64,
     pub cache_bytes: u64,
+    /// Caches pages of files on flash disks.
+    pub flash: Option<FlashOptions>,
     /// Threads that load regions ahead of scans.
     pub prefetch_threads: usize,
     /// Maximum number of backing files kept open, with up to two descriptors each.
@@ -84,6 +87,7 @@ impl Default for VolumeOptions {
             disk_repair_time: Duration::from_secs(12 * 3600),
             reserve_bytes: 0,
             cache_bytes: 64 << 20,
+            flash: None,
             prefetch_threads: 8,
             handles_max: 4096,
             root_uid: 0,

@@ -192,7 +192,8 @@ impl Volume {
     /// Repairs the pages of a range, as it was read, that fail their checksums. Returns whether the range must be read
     /// again.
     pub(super) fn repair_after_read(&self, ino: Ino, start: u64, bytes: &[u8]) -> Result<bool> {
-        if self.group.mirror().is_none() || bytes.len() < PAGE_BYTES || no_wait::will_be_repeated() {
+        let has_copies = self.group.mirror().is_some() || self.group.flash().is_some();
+        if !has_copies || bytes.len() < PAGE_BYTES || no_wait::will_be_repeated() {
             return Ok(false);
         }
         let Some(checked) = self.checked_file(ino) else { return Ok(false) };

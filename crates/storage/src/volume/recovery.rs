@@ -10,9 +10,10 @@ use crate::cache::Cache;
 use crate::disk::{Condition, Disk, Stream, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::file::{FileData, Units};
+use crate::flash::{FlashCache, Object};
 use crate::group::Group;
 use crate::group::mirror::Mirror;
-use crate::group::rebalance::inode_of;
+use crate::group::rebalance::{inode_of, key_of};
 use crate::meta::{AuKey, Batch, CommitSequence, Contents, FIRST_INO, Inode, Kind, Stores};
 use cellar_format::units::BLOCK_BYTES;
 use parking_lot::{Mutex, RwLock};
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 
 impl Volume {
     pub(super) fn recover(disks: Vec<Arc<dyn Disk>>, options: VolumeOptions) -> Result<Self> {
-        let (group, is_new) = Group::open(disks, &options.of_group())?;
+        let (mut group, is_new) = Group::open(disks, &options.of_group())?;
         let initial = || Batch::initial(root_directory(&options));
         match group.mirror() {
             Some(mirror) => mirror.restore_intents()?,
@@ -39,8 +40,13 @@ impl Volume {
         let facts = if is_new { None } else { FoundFacts::take(&group) };
         let (stores, contents) = Stores::open(&group, is_new, initial)?;
         group.mark_ready()?;
+        open_flash(&mut group, &options)?;
         let volume = Self::assemble(group, stores, contents, free_space, options)?;
+        volume.start_flash()?;
         volume.equalize_copies()?;
+        if let Some(flash) = volume.group.flash() {
+            flash.begin_fills();
+        }
         volume.restore_rebalance();
         *volume.saved_facts.lock() = facts.and_then(|facts| facts.compare(&volume.namespace.read()));
         remove_orphans(&volume.group, &volume.namespace.read())?;
@@ -123,7 +129,7 @@ impl Volume {
     /// Repairs compression units in regions whose copies are about to be made equal: an undamaged copy must win. Units that the
     /// metadata name were on all disks before the crash.
     fn repair_written_units(&self, mirror: &Mirror) {
-        for (number, ranges) in mirror.written(Stream::Units) {
+        for (_, number, ranges) in mirror.written(Stream::Units) {
             let Ok(file) = self.file(inode_of(number)) else { continue };
             let extents = file.units().map(Units::extents).unwrap_or_default();
             let is_written = |slot: &Range<u64>| ranges.iter().any(|r| r.start < slot.end && slot.start < r.end);
@@ -136,6 +142,25 @@ impl Volume {
                 }
             }
         }
+    }
+
+    /// Makes the flash cache usable, before anything changes a file.
+    fn start_flash(&self) -> Result<()> {
+        let (Some(flash), Some(options)) = (self.group.flash(), &self.options.flash) else { return Ok(()) };
+        // The copy that wins may not be the one that was cached, and a page in flash must not repair a copy.
+        if let Some(mirror) = self.group.mirror() {
+            for stream in [Stream::Data, Stream::Units] {
+                for (container, number, ranges) in mirror.written(stream) {
+                    let (ino, stripe) = key_of(number, container);
+                    ranges.iter().for_each(|range| flash.forget(Object { stripe, ino, stream }, range));
+                }
+            }
+        }
+        let namespace = self.namespace.read();
+        flash.start(options, |object| {
+            let file = namespace.node(object.ino).ok().and_then(|node| node.file.as_ref());
+            file.is_some_and(|file| object.stream == Stream::Data || file.units().is_some())
+        })
     }
 
     /// Recovers every file with compression units: afterwards redo logs are empty and unused space is punched.
@@ -160,6 +185,20 @@ impl Volume {
         }
         self.run_post_commit_actions();
         Ok(())
+    }
+}
+
+/// Opens the flash cache of the group. Without one, makes durable that no later start uses an earlier one.
+fn open_flash(group: &mut Group, options: &VolumeOptions) -> Result<()> {
+    let disks = group.cell_disks();
+    match &options.flash {
+        None => FlashCache::disown(disks.as_ref()),
+        Some(flash) => {
+            if let Some(cache) = FlashCache::open(flash, disks, !options.force_degraded)? {
+                group.cache_in(cache);
+            }
+            Ok(())
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::Volume;
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
+use crate::flash::FlashCache;
 use crate::group::Redundancy;
 use crate::group::mirror::{Copied, DiskMode};
 use std::path::{Path, PathBuf};
@@ -148,6 +149,8 @@ impl Volume {
         let finish = || {
             disk.remove_named(SAVED_FACTS).context(|| format!("could not use cell disk {}", path.display()))?;
             self.group.store_superblock(number)?;
+            // Before the disk is online: from then on a start may use the disk without the others.
+            FlashCache::disown_on(disk.as_ref())?;
             self.stores.lock().add(number, disk, self.group.stripes().len())
         };
         let copied = mirror.bring_online(number, engine, self, finish)?;

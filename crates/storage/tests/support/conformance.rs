@@ -53,6 +53,12 @@ impl Engine<'_> {
         assert_eq!(disk.read_note("note").unwrap().unwrap(), b"two");
         assert_eq!(disk.read_note("other").unwrap().unwrap(), [7; 4096]);
         assert!(!disk.is_blank().unwrap());
+        std::thread::scope(|scope| {
+            let write = |byte: u8| (0..8).for_each(|_| disk.write_note("note", &[byte; 16]).unwrap());
+            (0..3).for_each(|byte| drop(scope.spawn(move || write(byte))));
+        });
+        let note = disk.read_note("note").unwrap().unwrap();
+        assert!(note.len() == 16 && note.iter().all(|byte| *byte == note[0]), "{note:?}");
     }
 
     fn reads_and_writes(&self, path: &Path) {

@@ -1,6 +1,6 @@
 //! The metrics: name, description, type, unit, and how each is computed.
 
-use super::super::names::{cell_disk_name, grid_disk_name};
+use super::super::names::{cell_disk_name, flash_cache_name, grid_disk_name};
 use super::super::value::Value;
 use super::reading::{Counter, Reading};
 use std::sync::OnceLock;
@@ -26,6 +26,7 @@ impl MetricType {
 pub enum MeasuredType {
     Cell,
     CellDisk,
+    FlashCache,
     GridDisk,
     SmartIo,
 }
@@ -65,6 +66,7 @@ impl Definition {
         match self.measured {
             MeasuredType::Cell => "CELL",
             MeasuredType::CellDisk => "CELLDISK",
+            MeasuredType::FlashCache => "FLASHCACHE",
             MeasuredType::GridDisk => "GRIDDISK",
             MeasuredType::SmartIo => "SMARTIO",
         }
@@ -79,6 +81,7 @@ impl Definition {
         let one = |name: String| vec![MeasuredObject { name, key: String::new() }];
         match self.measured {
             MeasuredType::Cell => one(reading.cell()),
+            MeasuredType::FlashCache => one(flash_cache_name(&reading.cell())),
             MeasuredType::SmartIo => one("SMARTIO".to_owned()),
             MeasuredType::CellDisk => of_disks(cell_disk_name),
             MeasuredType::GridDisk => of_disks(grid_disk_name),
@@ -123,6 +126,7 @@ pub fn definitions() -> &'static [Definition] {
         let mut all = of_cell();
         all.extend(of_disks("CD", "a cell disk", MeasuredType::CellDisk));
         all.extend(of_disks("GD", "a grid disk", MeasuredType::GridDisk));
+        all.extend(of_flash_cache());
         all.extend(of_smart_io());
         all.sort_by_key(|definition| definition.name);
         all
@@ -296,4 +300,44 @@ fn of_smart_io() -> Vec<Definition> {
         ]
     };
     METRICS.into_iter().flat_map(of_metric).collect()
+}
+
+fn of_flash_cache() -> Vec<Definition> {
+    const METRICS: [(&str, &str, &str, bool); 5] = [
+        ("BY_R", "read from flash cache", "cellar_flash_cache_hit_bytes_total", true),
+        ("BY_W_POPULATE", "written to flash cache after read misses", "cellar_flash_cache_populated_bytes_total", true),
+        ("RQ_R", "satisfied from flash cache", "cellar_flash_cache_hits_total", false),
+        ("RQ_R_MISS", "that did not find all data in flash cache", "cellar_flash_cache_misses_total", false),
+        ("RQ_R_SKIP", "that were too large for flash cache", "cellar_flash_cache_skips_total", false),
+    ];
+    let define = |name: String, description: String, metric_type, unit, family, formula| Definition {
+        name: text(name),
+        description: text(description),
+        metric_type,
+        unit,
+        measured: MeasuredType::FlashCache,
+        counter: Counter::FlashCache(family),
+        formula,
+    };
+    let of_metric = |(name, what, family, is_bytes): (&str, &str, &'static str, bool)| {
+        let (things, unit, unit_per_second, scale) = match is_bytes {
+            true => ("megabytes", "MB", "MB/sec", MIB),
+            false => ("read requests", "IO requests", "IO/sec", 1.0),
+        };
+        let (total, rate) = (format!("Number of {things} {what}"), format!("Number of {things} per second {what}"));
+        let (cumulative, per_second) = (Formula::Total(scale), Formula::PerSecond(scale));
+        [
+            define(format!("FC_IO_{name}"), total, MetricType::Cumulative, unit, family, cumulative),
+            define(format!("FC_IO_{name}_SEC"), rate, MetricType::Rate, unit_per_second, family, per_second),
+        ]
+    };
+    let used = define(
+        "FC_BY_USED".to_owned(),
+        "Number of megabytes used in flash cache".to_owned(),
+        MetricType::Instantaneous,
+        "MB",
+        "cellar_flash_cache_used_bytes",
+        Formula::Total(MIB),
+    );
+    METRICS.into_iter().flat_map(of_metric).chain([used]).collect()
 }

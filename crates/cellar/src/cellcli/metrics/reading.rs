@@ -24,6 +24,8 @@ pub enum Counter {
     DiskErrors,
     /// Durations of all reads, writes and syncs. Its increase per second is the average number in progress.
     DiskBusySeconds,
+    /// A family of metrics of the flash cache.
+    FlashCache(&'static str),
     /// A family of metrics of Smart Scans, of all databases.
     SmartIo(&'static str),
     /// Seconds of CPU time of the cell.
@@ -143,6 +145,10 @@ impl Reading {
             Counter::DiskBusySeconds => {
                 let seconds = |operation| self.of_disk("cellar_disk_operation_seconds", disk, operation, "sum");
                 Some(seconds("read")? + seconds("write")? + seconds("sync")?)
+            }
+            // Without a flash cache, the families have no samples.
+            Counter::FlashCache(family) => {
+                self.metrics().samples(family).next().and_then(|sample| sample["value"].as_f64())
             }
             // A family has no samples before the first scan.
             Counter::SmartIo(family) => Some(self.metrics().value(family)),

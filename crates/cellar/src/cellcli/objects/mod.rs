@@ -7,6 +7,7 @@ mod database;
 mod disk_group;
 mod disk_group_changes;
 mod disks;
+mod flash_cache;
 mod metric_current;
 mod metric_definition;
 
@@ -81,22 +82,22 @@ pub trait ObjectType: Sync {
 }
 
 /// All object types that a cell has.
-static TYPES: [&dyn ObjectType; 7] = [
+static TYPES: [&dyn ObjectType; 8] = [
     &cell::Cell,
     &disks::CELL_DISK,
     &disks::GRID_DISK,
     &disk_group::DiskGroup,
+    &flash_cache::FlashCache,
     &database::Database,
     &metric_definition::MetricDefinition,
     &metric_current::MetricCurrent,
 ];
 
 /// Object types of Oracle's CellCLI that a cell does not have, and why.
-const ABSENT: [(&str, &str); 11] = [
+const ABSENT: [(&str, &str); 10] = [
     ("ALERTDEFINITION", "this cell raises no alerts; dist/prometheus-alerts.yml has alert rules for Prometheus"),
     ("ALERTHISTORY", "this cell raises no alerts; dist/prometheus-alerts.yml has alert rules for Prometheus"),
-    ("FLASHCACHE", "this cell has no flash cache"),
-    ("FLASHCACHECONTENT", "this cell has no flash cache"),
+    ("FLASHCACHECONTENT", "this cell does not list the objects in its flash cache; LIST FLASHCACHE shows its use"),
     ("FLASHLOG", "this cell has no flash log"),
     ("IORMPLAN", "this cell has no I/O resource management"),
     ("IORMPROFILE", "this cell has no I/O resource management"),

@@ -102,13 +102,13 @@ impl Mirror {
         Ok(())
     }
 
-    /// Returns the files of a stream whose copies a crash may have left different: their numbers on a container, with the bytes
-    /// that may differ.
-    pub fn written(&self, stream: Stream) -> Vec<(u64, Vec<Range<u64>>)> {
+    /// Returns the files of a stream whose copies a crash may have left different: their containers, their numbers there, and the
+    /// bytes that may differ.
+    pub fn written(&self, stream: Stream) -> Vec<(u16, u64, Vec<Range<u64>>)> {
         let Some(intents) = &self.intents else { return Vec::new() };
         let bytes = |region: u32| if region == WHOLE { 0..u64::MAX } else { bytes_of(region) };
         let files = self.live_sets().flat_map(|set| intents.written(set)).filter(|(key, _)| key.stream == stream);
-        files.map(|(key, regions)| (key.ino, regions.into_iter().map(bytes).collect())).collect()
+        files.map(|(key, regions)| (key.set, key.ino, regions.into_iter().map(bytes).collect())).collect()
     }
 
     /// Makes the copies equal that a crash may have left different. Must run before anything reads files, except that `check`

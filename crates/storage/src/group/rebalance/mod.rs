@@ -23,6 +23,6 @@ mod plan;
 mod runs;
 
 pub use moves::Move;
-pub use placement::{FileKey, Placement, PlacementRecord, inode_of};
+pub use placement::{FileKey, Placement, PlacementRecord, inode_of, key_of};
 pub use plan::{Chunk, Inventory, plan};
 pub use runs::{OPEN_END, REGION, regions_of};
