@@ -9,6 +9,7 @@ mod error;
 mod file;
 mod flash;
 mod group;
+pub mod iorm;
 mod meta;
 mod operation_counters;
 mod page_set;

@@ -12,6 +12,7 @@ mod model;
 pub(crate) mod no_wait;
 mod overlay;
 pub(crate) mod pool;
+mod scheduled;
 mod watched;
 
 pub use counted::{CountedDisk, DiskIoCount, DiskIoStats, DiskOperation, SMALL_BYTES_MAX};
@@ -23,6 +24,7 @@ pub use model::{
     Access, Completion, ModelCounts, ModelDisk, ModelParameters, ModelStatus, ModelTime, Request, Service,
 };
 pub use overlay::OverlayDisk;
+pub use scheduled::ScheduledDisk;
 pub(crate) use watched::WatchedDisk;
 
 use std::fmt::Debug;

@@ -7,6 +7,7 @@ use super::regions::load;
 use crate::cache::Cache;
 use crate::error::{Context, Result};
 use crate::file::FileData;
+use crate::iorm::{self, Origin};
 use cellar_format::units::RegionIndex;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -16,6 +17,9 @@ use std::thread::JoinHandle;
 
 /// Prefetch requests beyond this number are dropped.
 const QUEUE_MAX: usize = 4096;
+
+/// A region to load, for the session with this origin.
+type Job = (Arc<FileData>, RegionIndex, Origin);
 
 #[derive(Debug)]
 pub struct Prefetcher {
@@ -31,7 +35,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    jobs: VecDeque<(Arc<FileData>, RegionIndex)>,
+    jobs: VecDeque<Job>,
     stopped: bool,
 }
 
@@ -49,12 +53,12 @@ impl Prefetcher {
 
     /// Queues regions of files.
     pub fn push(&self, jobs: impl Iterator<Item = (Arc<FileData>, RegionIndex)>) {
-        let mut queue = self.shared.queue.lock();
-        for job in jobs {
+        let (origin, mut queue) = (iorm::current(), self.shared.queue.lock());
+        for (file, region) in jobs {
             if queue.jobs.len() >= QUEUE_MAX || queue.stopped {
                 return;
             }
-            queue.jobs.push_back(job);
+            queue.jobs.push_back((file, region, origin));
             self.shared.wake.notify_one();
         }
     }
@@ -76,7 +80,7 @@ impl Prefetcher {
 
 fn work(shared: &Shared, cache: &Cache) {
     loop {
-        let (file, region) = {
+        let (file, region, origin) = {
             let mut queue = shared.queue.lock();
             loop {
                 if queue.stopped {
@@ -88,7 +92,8 @@ fn work(shared: &Shared, cache: &Cache) {
                 }
             }
         };
-        let prefetch = || cache.prefetch(&file.cached, region, |buffer| load(&file, region, buffer));
+        let load = || cache.prefetch(&file.cached, region, |buffer| load(&file, region, buffer));
+        let prefetch = || iorm::within(origin, load);
         // The scan gets the error, or repeats the panic, when it reads the region.
         match catch_unwind(AssertUnwindSafe(prefetch)) {
             Ok(Ok(())) => {}

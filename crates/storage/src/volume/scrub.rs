@@ -8,6 +8,7 @@ use super::{Ino, Volume};
 use crate::disk::{Check, Condition, FileStore, Stream};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::file::{FileData, PAGE};
+use crate::iorm::{Origin, within};
 use crate::meta::Contents;
 use crate::now;
 use parking_lot::Mutex;
@@ -126,7 +127,9 @@ impl Volume {
             findings: Vec::new(),
         });
         let volume = self.clone();
-        let spawned = std::thread::Builder::new().name("scrub".into()).spawn(move || volume.run_scrub(rate));
+        let spawned = std::thread::Builder::new()
+            .name("scrub".into())
+            .spawn(move || within(Origin::CELL, || volume.run_scrub(rate)));
         *thread = Some(spawned.context(|| "could not start thread scrub".into())?);
         Ok(())
     }

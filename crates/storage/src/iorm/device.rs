@@ -1,0 +1,328 @@
+//! The queue of one device in real time: threads wait until the scheduler starts their requests.
+
+use super::cost::CostModel;
+use super::fair::Request;
+use super::manager::{ClassCounters, Counted};
+use super::plan::{Objective, Terms};
+use super::{DatabaseId, DeviceSeconds, IoKind, IoSize, Nanoseconds, Origin, Scheduler};
+use crate::disk::SMALL_BYTES_MAX;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// A request starts at the latest after this time.
+pub const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// The length and place of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Operation {
+    pub is_write: bool,
+    pub bytes: usize,
+    pub is_sequential: bool,
+}
+
+#[derive(Debug)]
+pub struct DeviceQueue {
+    path: PathBuf,
+    costs: CostModel,
+    /// The origin of the times that the scheduler gets.
+    since: Instant,
+    /// Whether the objective is another one than off.
+    is_active: AtomicBool,
+    state: Mutex<State>,
+    counters: Arc<ClassCounters>,
+}
+
+#[derive(Debug)]
+struct State {
+    scheduler: Scheduler,
+    waiters: HashMap<u64, Arc<Waiter>>,
+    next_id: u64,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    thread: Thread,
+    has_started: AtomicBool,
+}
+
+/// State of a device's queue at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceReport {
+    pub path: PathBuf,
+    pub waiting: usize,
+    /// The learned 99th percentile of small I/O without large I/O.
+    pub idle_p99: Option<Duration>,
+    /// Large I/O that may be in flight, in device time.
+    pub large_budget: DeviceSeconds,
+    pub depth: DeviceSeconds,
+}
+
+impl DeviceQueue {
+    pub fn new(path: &Path, costs: CostModel, counters: Arc<ClassCounters>) -> Self {
+        let state = State { scheduler: Scheduler::new(costs.depth), waiters: HashMap::new(), next_id: 0 };
+        let (since, is_active) = (Instant::now(), AtomicBool::new(false));
+        Self { path: path.to_owned(), costs, since, is_active, state: Mutex::new(state), counters }
+    }
+
+    fn now(&self) -> Nanoseconds {
+        self.since.elapsed().as_nanos() as Nanoseconds
+    }
+
+    pub fn set_objective(&self, objective: Objective) {
+        let mut state = self.state.lock();
+        state.scheduler.set_objective(objective);
+        self.is_active.store(objective != Objective::Off, Ordering::Release);
+        state.start_all(self.now());
+    }
+
+    pub fn set_terms(&self, database: DatabaseId, terms: Terms) {
+        let mut state = self.state.lock();
+        state.scheduler.set_terms(database, terms);
+        state.start_all(self.now());
+    }
+
+    pub fn is_active(&self) -> bool {
+        self.is_active.load(Ordering::Acquire)
+    }
+
+    /// Returns whether a request would wait now.
+    pub fn would_wait(&self, origin: Origin, bytes: usize) -> bool {
+        self.is_active() && self.state.lock().scheduler.would_wait(self.now(), origin.kind_of(bytes))
+    }
+
+    /// Returns whether large reads are to be split.
+    pub fn splits_large(&self) -> bool {
+        self.is_active() && self.state.lock().scheduler.splits_large(self.now())
+    }
+
+    /// Runs a request when the scheduler starts it.
+    pub fn run<T>(&self, origin: Origin, operation: Operation, work: impl FnOnce() -> T) -> T {
+        if !self.is_active() {
+            return work();
+        }
+        let kind = origin.kind_of(operation.bytes);
+        let cost = self.costs.cost(operation.is_write, operation.bytes, operation.is_sequential);
+        let (id, waited) = self.wait(origin, kind, cost);
+        // Ends the request also after a panic.
+        let ended = Ended { queue: self, id, origin, operation, waited };
+        let result = work();
+        drop(ended);
+        result
+    }
+
+    fn wait(&self, origin: Origin, kind: IoKind, cost: DeviceSeconds) -> (u64, Nanoseconds) {
+        let arrived = self.now();
+        let mut state = self.state.lock();
+        state.next_id += 1;
+        let id = state.next_id;
+        let request = Request { id, database: origin.database, group: origin.group, kind, cost };
+        state.scheduler.submit(arrived, request);
+        // Mostly the request starts at once.
+        if state.start_all_until(arrived, id) {
+            return (id, 0);
+        }
+        let waiter = Arc::new(Waiter { thread: std::thread::current(), has_started: AtomicBool::new(false) });
+        state.waiters.insert(id, waiter.clone());
+        loop {
+            let now = self.now();
+            let overdue = arrived + WAIT_MAX.as_nanos() as Nanoseconds;
+            let wake = state.scheduler.next_event(now).unwrap_or(overdue).min(overdue);
+            drop(state);
+            if waiter.has_started.load(Ordering::Acquire) {
+                break;
+            }
+            std::thread::park_timeout(Duration::from_nanos(wake.saturating_sub(now).max(1)));
+            state = self.state.lock();
+            let now = self.now();
+            state.start_all(now);
+            if now >= overdue && !waiter.has_started.load(Ordering::Acquire) {
+                state.scheduler.start_overdue(now, id);
+                state.waiters.remove(&id);
+                break;
+            }
+        }
+        (id, self.now() - arrived)
+    }
+
+    /// Counts a request that does not wait, and charges its database.
+    pub fn pass<T>(&self, origin: Origin, operation: Operation, work: impl FnOnce() -> T) -> T {
+        if !self.is_active() {
+            return work();
+        }
+        let kind = origin.kind_of(operation.bytes);
+        let cost = self.costs.cost(operation.is_write, operation.bytes, operation.is_sequential);
+        let id = {
+            let mut state = self.state.lock();
+            state.next_id += 1;
+            let id = state.next_id;
+            let now = self.now();
+            state.scheduler.submit(now, Request { id, database: origin.database, group: origin.group, kind, cost });
+            state.scheduler.start_overdue(now, id);
+            id
+        };
+        let ended = Ended { queue: self, id, origin, operation, waited: 0 };
+        let result = work();
+        drop(ended);
+        result
+    }
+
+    pub fn report(&self) -> DeviceReport {
+        let state = self.state.lock();
+        let controller = state.scheduler.controller();
+        DeviceReport {
+            path: self.path.clone(),
+            waiting: state.scheduler.waiting(),
+            idle_p99: controller.idle_p99().map(Duration::from_nanos),
+            large_budget: controller.budget(),
+            depth: self.costs.depth,
+        }
+    }
+}
+
+impl State {
+    fn start_all(&mut self, now: Nanoseconds) {
+        self.start_all_until(now, 0);
+    }
+
+    /// Starts all requests that may start. Returns whether one with this number was among them.
+    fn start_all_until(&mut self, now: Nanoseconds, id: u64) -> bool {
+        let mut has_started = false;
+        while let Some(start) = self.scheduler.start(now) {
+            has_started |= start.id == id;
+            if let Some(waiter) = self.waiters.remove(&start.id) {
+                waiter.has_started.store(true, Ordering::Release);
+                waiter.thread.unpark();
+            }
+        }
+        has_started
+    }
+}
+
+/// Ends a request when it is dropped.
+struct Ended<'a> {
+    queue: &'a DeviceQueue,
+    id: u64,
+    origin: Origin,
+    operation: Operation,
+    waited: Nanoseconds,
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        let Self { queue, id, origin, operation, waited } = *self;
+        let cost = {
+            let mut state = queue.state.lock();
+            let now = queue.now();
+            let cost = state.scheduler.completed(now, id);
+            state.start_all(now);
+            cost
+        };
+        let is_large = operation.bytes > SMALL_BYTES_MAX || origin.kind_of(operation.bytes) == IoKind::Large;
+        let size = if is_large { IoSize::Large } else { IoSize::Small };
+        let device_ns = (cost * super::SECOND) as u64;
+        queue.counters.count(origin, size, Counted { bytes: operation.bytes as u64, waited_ns: waited, device_ns });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::iorm::{GroupId, origin};
+    use std::sync::atomic::AtomicUsize;
+
+    const READ: Operation = Operation { is_write: false, bytes: 8192, is_sequential: false };
+
+    fn queue(objective: Objective) -> DeviceQueue {
+        let queue = DeviceQueue::new(Path::new("/disk"), CostModel::ordinary(), Arc::default());
+        queue.set_objective(objective);
+        queue
+    }
+
+    fn of(database: u32, kind: IoKind) -> Origin {
+        Origin { database: DatabaseId(database), group: GroupId::OTHER, kind }
+    }
+
+    #[test]
+    fn requests_of_many_threads_all_run_and_few_at_a_time() {
+        let (queue, running, most, ran) =
+            (queue(Objective::HighThroughput), AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for number in 0..64 {
+                let (queue, running, most, ran) = (&queue, &running, &most, &ran);
+                scope.spawn(move || {
+                    for _ in 0..20 {
+                        queue.run(of(number % 3, IoKind::Small), READ, || {
+                            most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                            std::thread::sleep(Duration::from_micros(300));
+                            running.fetch_sub(1, Ordering::SeqCst);
+                        });
+                        ran.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert_eq!((ran.into_inner(), queue.report().waiting), (64 * 20, 0));
+        let expected = (queue.costs.depth / queue.costs.cost(false, 8192, false)).ceil() as usize;
+        let most = most.into_inner();
+        assert!((2..=expected + 1).contains(&most), "{most} at a time, {expected} expected");
+    }
+
+    #[test]
+    fn a_panic_ends_the_request_and_off_lets_everything_run() {
+        let queue = queue(Objective::HighThroughput);
+        for _ in 0..200 {
+            let panicked =
+                std::panic::AssertUnwindSafe(|| queue.run(of(1, IoKind::Small), READ, || panic!("in a read")));
+            std::panic::catch_unwind(panicked).unwrap_err();
+        }
+        assert_eq!(queue.run(of(1, IoKind::Small), READ, || 7), 7);
+        queue.set_objective(Objective::Off);
+        assert_eq!(queue.run(of(1, IoKind::Small), READ, || queue.run(of(1, IoKind::Large), READ, || 8)), 8);
+    }
+
+    /// The objective off also releases the requests that wait.
+    #[test]
+    fn a_limited_database_waits_until_the_plan_changes() {
+        let queue = queue(Objective::HighThroughput);
+        queue.set_terms(DatabaseId(1), Terms { limit: Some(0.01), ..Terms::EQUAL });
+        let long = Operation { bytes: 64 << 20, ..READ };
+        // A cost of 64 ms, and a limit of 1 %: the next request is due after 6 s.
+        queue.run(of(1, IoKind::Small), long, || std::thread::sleep(Duration::from_millis(70)));
+        assert!(!queue.would_wait(of(2, IoKind::Small), 8192));
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| queue.run(of(1, IoKind::Small), READ, || started.elapsed()));
+            while queue.report().waiting == 0 {
+                std::thread::yield_now();
+            }
+            assert!(queue.run(of(2, IoKind::Small), READ, || true), "another database does not wait");
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(queue.report().waiting, 1);
+            queue.set_objective(Objective::Off);
+            let waited = waiting.join().unwrap();
+            assert!(waited >= Duration::from_millis(50) && waited < Duration::from_secs(5), "{waited:?}");
+        });
+    }
+
+    #[test]
+    #[ignore = "measures; run alone with --release --ignored"]
+    fn the_cpu_time_of_a_request_is_small() {
+        const REQUESTS: u32 = 1_000_000;
+        for (objective, databases) in [(Objective::Off, 1), (Objective::Auto, 1), (Objective::Auto, 8)] {
+            let queue = queue(objective);
+            let started = Instant::now();
+            for number in 0..REQUESTS {
+                origin::within(of(number % databases, IoKind::Small), || queue.run(origin::current(), READ, || ()));
+            }
+            println!(
+                "{objective}, {databases} databases: {:.0} ns",
+                started.elapsed().as_nanos() as f64 / f64::from(REQUESTS)
+            );
+        }
+    }
+}

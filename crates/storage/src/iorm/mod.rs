@@ -1,0 +1,40 @@
+//! I/O resource management: which request to a device starts next, and which ones wait.
+//!
+//! Each device has one queue and one controller ([`Scheduler`]). A request belongs to a class: database, consumer group and
+//! [`IoKind`]. Databases, the groups of a database and the kinds of a group share the device time by weights; a database may have
+//! a limit and a reservation. The controller limits large I/O so that small I/O keeps its latency ([`Objective`]).
+//!
+//! Invariants: a request waits only while the device has enough work, or because of a limit or of the controller; every
+//! request starts at the latest after [`device::WAIT_MAX`]; a thread that must not wait never does. The scheduler reads no clock
+//! and starts no thread, so simulations run it in virtual time.
+//!
+//! `docs/decisions/0033-one-queue-and-one-controller-per-device.md` has the reasons.
+
+mod controller;
+mod cost;
+mod device;
+mod fair;
+mod manager;
+mod origin;
+mod plan;
+mod plan_text;
+mod scheduler;
+#[cfg(test)]
+mod simulation;
+
+pub(crate) use device::{DeviceQueue, Operation};
+pub use manager::{ClassCounts, DeviceReport, Iorm};
+pub use origin::{DatabaseId, GroupId, IoKind, IoSize, Origin, carried, current, within};
+pub use plan::{DatabaseNames, Objective, Plan};
+use scheduler::Scheduler;
+
+/// Time in nanoseconds of a clock that never goes back.
+pub type Nanoseconds = u64;
+
+/// Time that a device needs for requests, in seconds: the unit in which classes share a device.
+pub type DeviceSeconds = f64;
+
+const SECOND: f64 = 1e9;
+
+/// Large reads are split into parts of this length while small I/O is active.
+pub(crate) const SPLIT_BYTES: usize = 256 << 10;

@@ -1,0 +1,202 @@
+//! The scheduler of one device, without clock and threads: callers pass the time, start what [`Scheduler::start`] returns, and
+//! report when it has ended.
+
+use super::controller::Controller;
+use super::fair::{Allowed, Queues, Request};
+use super::plan::{Objective, Terms};
+use super::{DatabaseId, DeviceSeconds, IoKind, Nanoseconds};
+use std::collections::{BTreeSet, HashMap};
+
+/// A request that ended in less than this part of its cost was answered from memory.
+const CACHED_BELOW: f64 = 0.5;
+
+#[derive(Debug)]
+pub struct Scheduler {
+    queues: Queues,
+    controller: Controller,
+    objective: Objective,
+    /// Device time of requests in flight with which the device is fully used.
+    depth: DeviceSeconds,
+    in_flight: HashMap<u64, InFlight>,
+    in_flight_cost: DeviceSeconds,
+    large_cost: DeviceSeconds,
+    background: usize,
+    /// The small requests in flight, by arrival.
+    small_in_flight: BTreeSet<(Nanoseconds, u64)>,
+    /// Large requests that have started.
+    large_started: u64,
+    /// When each waiting request arrived, with `large_started` if no large one was in flight.
+    arrived: HashMap<u64, (Nanoseconds, Option<u64>)>,
+    /// The cost of the last large request.
+    cost_of_large: DeviceSeconds,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct InFlight {
+    request: Request,
+    arrived: Nanoseconds,
+    started: Nanoseconds,
+    /// `large_started` when the request arrived; None if large I/O was in flight.
+    large_before: Option<u64>,
+}
+
+/// A request that may start, and how long it has waited.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Start {
+    pub id: u64,
+    pub waited: Nanoseconds,
+}
+
+impl Scheduler {
+    /// `depth` is the device time of requests in flight with which the device is fully used.
+    pub fn new(depth: DeviceSeconds) -> Self {
+        Self {
+            queues: Queues::default(),
+            controller: Controller::new(depth),
+            objective: Objective::Off,
+            depth,
+            in_flight: HashMap::new(),
+            in_flight_cost: 0.0,
+            large_cost: 0.0,
+            background: 0,
+            small_in_flight: BTreeSet::new(),
+            large_started: 0,
+            arrived: HashMap::new(),
+            cost_of_large: depth,
+        }
+    }
+
+    pub fn set_objective(&mut self, objective: Objective) {
+        self.objective = objective;
+        self.controller.set_objective(objective);
+    }
+
+    pub fn set_terms(&mut self, database: DatabaseId, terms: Terms) {
+        self.queues.set_terms(database, terms);
+    }
+
+    pub fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.queues.waiting()
+    }
+
+    /// Returns whether large reads are to be split, because small I/O would wait for them.
+    pub fn splits_large(&self, now: Nanoseconds) -> bool {
+        self.objective != Objective::Off && self.controller.has_small(now)
+    }
+
+    /// Accepts a request. Call [`Self::start`] then.
+    pub fn submit(&mut self, now: Nanoseconds, request: Request) {
+        if matches!(request.kind, IoKind::Small | IoKind::Redo) {
+            self.controller.small_arrived(now);
+        }
+        let large_before = (self.large_cost == 0.0).then_some(self.large_started);
+        self.arrived.insert(request.id, (now, large_before));
+        self.queues.push(now, request);
+    }
+
+    fn has_capacity(&self) -> bool {
+        self.in_flight_cost < self.depth || self.in_flight.is_empty()
+    }
+
+    fn allowed(&self, now: Nanoseconds) -> Allowed {
+        if self.objective == Objective::Off {
+            return [true; IoKind::ALL.len()];
+        }
+        let capacity = self.has_capacity();
+        let large = capacity && self.controller.allows_large(now, self.large_cost, self.cost_of_large);
+        // By `IoKind`. WAL never waits for other requests.
+        [true, capacity, large, large && self.background == 0]
+    }
+
+    /// Returns whether a request of a kind that arrives now would wait.
+    pub fn would_wait(&self, now: Nanoseconds, kind: IoKind) -> bool {
+        self.queues.waiting_of(kind) > 0 || !self.allowed(now)[kind as usize]
+    }
+
+    /// Returns when the oldest small request arrived that is in flight.
+    fn oldest_small(&self) -> Option<Nanoseconds> {
+        self.small_in_flight.first().map(|(arrived, _)| *arrived)
+    }
+
+    fn waiting_large(&self) -> usize {
+        self.queues.waiting_of(IoKind::Large) + self.queues.waiting_of(IoKind::Background)
+    }
+
+    /// Returns a request that starts now; None if none may start.
+    pub fn start(&mut self, now: Nanoseconds) -> Option<Start> {
+        if self.queues.waiting() == 0 {
+            return None;
+        }
+        if self.objective == Objective::Off {
+            return self.queues.pop_any().map(|request| self.started(now, request));
+        }
+        if self.waiting_large() > 0
+            && let Some(arrived) = self.oldest_small()
+        {
+            self.controller.small_waits(arrived, now, self.cost_of_large);
+        }
+        let allowed = self.allowed(now);
+        let request = self.queues.pop(now, &allowed)?;
+        Some(self.started(now, request))
+    }
+
+    /// Starts a request that has waited too long.
+    pub fn start_overdue(&mut self, now: Nanoseconds, id: u64) -> Option<Start> {
+        let request = self.queues.take_id(id)?;
+        Some(self.started(now, request))
+    }
+
+    fn started(&mut self, now: Nanoseconds, request: Request) -> Start {
+        let (arrived, large_before) = self.arrived.remove(&request.id).unwrap_or((now, None));
+        if request.kind.is_held_back() {
+            self.controller.large_started(now, request.cost);
+            (self.large_started, self.large_cost) = (self.large_started + 1, self.large_cost + request.cost);
+            self.cost_of_large = request.cost;
+        }
+        if request.kind == IoKind::Small {
+            self.small_in_flight.insert((arrived, request.id));
+        }
+        self.background += usize::from(request.kind == IoKind::Background);
+        self.in_flight_cost += request.cost;
+        self.in_flight.insert(request.id, InFlight { request, arrived, started: now, large_before });
+        Start { id: request.id, waited: now.saturating_sub(arrived) }
+    }
+
+    /// Reports that a request has ended. Returns the device time that it is charged with. Call [`Self::start`] then.
+    pub fn completed(&mut self, now: Nanoseconds, id: u64) -> DeviceSeconds {
+        let Some(InFlight { request, arrived, started, large_before }) = self.in_flight.remove(&id) else { return 0.0 };
+        self.in_flight_cost -= request.cost;
+        self.small_in_flight.remove(&(arrived, id));
+        if request.kind.is_held_back() {
+            self.large_cost -= request.cost;
+        }
+        self.background -= usize::from(request.kind == IoKind::Background);
+        // Sums of floating-point numbers do not return to zero.
+        if self.in_flight.is_empty() {
+            (self.in_flight_cost, self.large_cost) = (0.0, 0.0);
+        } else if !self.in_flight.values().any(|other| other.request.kind.is_held_back()) {
+            self.large_cost = 0.0;
+        }
+        let took = now.saturating_sub(started) as f64 / super::SECOND;
+        if took < request.cost * CACHED_BELOW {
+            self.queues.refund(&request, request.cost - took);
+            return took;
+        }
+        if request.kind == IoKind::Small {
+            let was_alone = large_before == Some(self.large_started);
+            let is_wanted = self.large_cost > 0.0 || self.waiting_large() > 0;
+            self.controller.small_completed(arrived, now, was_alone, is_wanted, self.cost_of_large);
+        }
+        request.cost
+    }
+
+    /// Returns when a waiting request may start although none has ended; None if only an end lets one start.
+    pub fn next_event(&self, now: Nanoseconds) -> Option<Nanoseconds> {
+        let large = (self.waiting_large() > 0).then(|| self.controller.next_large(now)).flatten();
+        [self.queues.next_limit(now), large].into_iter().flatten().min()
+    }
+}

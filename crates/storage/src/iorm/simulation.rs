@@ -1,0 +1,320 @@
+//! Seeded simulations of the scheduler with device models in virtual time.
+
+use super::cost::CostModel;
+use super::fair::Request;
+use super::plan::{Portion, Terms};
+use super::{DatabaseId, GroupId, IoKind, Nanoseconds, Objective, Scheduler};
+use crate::disk::{Access, Completion, ModelParameters, Request as DeviceRequest, Service};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+
+const MS: Nanoseconds = 1_000_000;
+const SECOND: Nanoseconds = 1000 * MS;
+
+/// Returns the costs of a model, which are measured once.
+fn costs(model: &str, parameters: &ModelParameters) -> CostModel {
+    static MEASURED: Mutex<BTreeMap<String, CostModel>> = Mutex::new(BTreeMap::new());
+    *MEASURED.lock().entry(model.to_owned()).or_insert_with(|| CostModel::of_model(parameters, 1.0))
+}
+
+/// Returns the seeds: a few, or more with LONG=1.
+fn seeds() -> Range<u64> {
+    if std::env::var_os("LONG").is_some() { 1..9 } else { 1..2 }
+}
+
+const SMALL: usize = 8192;
+const LARGE: usize = super::SPLIT_BYTES;
+
+/// A closed loop: each of `outstanding` slots issues its next request `think` after the end of the previous one.
+#[derive(Debug, Clone)]
+struct Client {
+    database: u32,
+    group: u32,
+    kind: IoKind,
+    outstanding: usize,
+    think: Nanoseconds,
+    active: Range<Nanoseconds>,
+}
+
+impl Client {
+    fn small(database: u32, outstanding: usize) -> Self {
+        Self { database, group: 0, kind: IoKind::Small, outstanding, think: 0, active: 0..u64::MAX }
+    }
+
+    fn large(database: u32, outstanding: usize) -> Self {
+        Self { kind: IoKind::Large, ..Self::small(database, outstanding) }
+    }
+
+    fn during(self, active: Range<Nanoseconds>) -> Self {
+        Self { active, ..self }
+    }
+
+    fn thinking(self, think: Nanoseconds) -> Self {
+        Self { think, ..self }
+    }
+
+    fn bytes(&self) -> usize {
+        if self.kind == IoKind::Small { SMALL } else { LARGE }
+    }
+}
+
+/// The end of a request: when, and how long it took.
+#[derive(Debug, Clone, Copy)]
+struct Ended {
+    at: Nanoseconds,
+    latency: Nanoseconds,
+}
+
+struct Simulation {
+    scheduler: Scheduler,
+    costs: CostModel,
+    device: Box<dyn Service>,
+    random: u64,
+}
+
+impl Simulation {
+    fn new(model: &str, objective: Objective, terms: &[Terms], seed: u64) -> Self {
+        let parameters = ModelParameters::read(model).unwrap();
+        let costs = costs(model, &parameters);
+        let mut scheduler = Scheduler::new(costs.depth);
+        scheduler.set_objective(objective);
+        for (database, terms) in terms.iter().enumerate() {
+            scheduler.set_terms(DatabaseId(database as u32), *terms);
+        }
+        Self { scheduler, costs, device: parameters.service(seed), random: seed }
+    }
+
+    fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random >> 24
+    }
+
+    /// Runs the clients until `end`, and returns the ends of the requests of each.
+    fn run(&mut self, clients: &[Client], end: Nanoseconds) -> Vec<Vec<Ended>> {
+        let mut ended = vec![Vec::new(); clients.len()];
+        // The client of each slot, and when slots issue their next requests.
+        let (mut slots, mut due) = (Vec::new(), BTreeSet::new());
+        for (number, client) in clients.iter().enumerate() {
+            for _ in 0..client.outstanding {
+                due.insert((client.active.start, slots.len()));
+                slots.push(number);
+            }
+        }
+        let mut scans = vec![0_u64; clients.len()];
+        let mut requests: HashMap<u64, (usize, Nanoseconds)> = HashMap::new();
+        let (mut now, mut next_id, mut completed) = (0, 0, Vec::new());
+        while now < end {
+            while let Some((at, slot)) = due.first().copied().filter(|(at, _)| *at <= now) {
+                due.remove(&(at, slot));
+                let client = &clients[slots[slot]];
+                if client.active.end <= now {
+                    continue;
+                }
+                let cost = self.costs.cost(false, client.bytes(), client.kind == IoKind::Large);
+                let (database, group) = (DatabaseId(client.database), GroupId(client.group));
+                self.scheduler.submit(now, Request { id: next_id, database, group, kind: client.kind, cost });
+                requests.insert(next_id, (slot, now));
+                next_id += 1;
+            }
+            while let Some(start) = self.scheduler.start(now) {
+                let (slot, _) = requests[&start.id];
+                let number = slots[slot];
+                let length = clients[number].bytes() as u64;
+                let offset = match clients[number].kind {
+                    IoKind::Small => self.random() % (32 << 30) / length * length,
+                    _ => {
+                        scans[number] += 1;
+                        (64 + 8 * number as u64) % 500 * (1 << 30) + scans[number] * length
+                    }
+                };
+                self.device.submit(now, DeviceRequest { id: start.id, access: Access::Read, offset, length });
+            }
+            let issued = due.first().map(|(at, _)| *at);
+            let next = [self.device.next_event(), self.scheduler.next_event(now), issued];
+            now = next.into_iter().flatten().min().unwrap_or(end).max(now + 1);
+            self.device.advance(now, &mut completed);
+            for Completion { id, .. } in completed.drain(..) {
+                self.scheduler.completed(now, id);
+                let (slot, issued) = requests.remove(&id).unwrap();
+                let number = slots[slot];
+                ended[number].push(Ended { at: now, latency: now - issued });
+                due.insert((now + clients[number].think, slot));
+            }
+        }
+        ended
+    }
+}
+
+fn count(ended: &[Ended], during: Range<Nanoseconds>) -> f64 {
+    ended.iter().filter(|ended| during.contains(&ended.at)).count() as f64
+}
+
+fn percentile(ended: &[Ended], during: Range<Nanoseconds>, share: f64) -> f64 {
+    let mut latencies: Vec<Nanoseconds> =
+        ended.iter().filter(|ended| during.contains(&ended.at)).map(|ended| ended.latency).collect();
+    latencies.sort_unstable();
+    let at = ((latencies.len() as f64 * share) as usize).min(latencies.len().saturating_sub(1));
+    latencies.get(at).map_or(0.0, |latency| *latency as f64)
+}
+
+fn share(share: u32) -> Terms {
+    Terms { portion: Portion::Share(share), ..Terms::EQUAL }
+}
+
+const FLASH: &str = "flash-slc";
+const DISK: &str = "hdd-15k";
+
+#[test]
+fn shares_divide_a_saturated_device_and_one_database_alone_gets_everything() {
+    for (model, seed) in [DISK, FLASH].into_iter().flat_map(|model| seeds().map(move |seed| (model, seed))) {
+        let run = |clients: &[Client]| {
+            let terms = [share(1), share(2), share(1)];
+            let end = if model == DISK { 20 * SECOND } else { SECOND / 10 };
+            let ended = Simulation::new(model, Objective::HighThroughput, &terms, seed).run(clients, end);
+            ended.iter().map(|ended| count(ended, end / 10..end)).collect::<Vec<_>>()
+        };
+        // The outstanding requests of each exceed what the device takes.
+        let outstanding = 128;
+        let both = run(&[Client::small(1, outstanding), Client::small(2, outstanding)]);
+        let ratio = both[0] / both[1];
+        assert!((1.8..2.2).contains(&ratio), "{model}, seed {seed}: {ratio}");
+        let alone = run(&[Client::small(2, outstanding)]);
+        let unscheduled = {
+            let end = if model == DISK { 20 * SECOND } else { SECOND / 10 };
+            let clients = [Client::small(2, outstanding)];
+            let ended = Simulation::new(model, Objective::Off, &[], seed).run(&clients, end);
+            count(&ended[0], end / 10..end)
+        };
+        println!("{model}, seed {seed}: {ratio:.3}, alone {:.3} of an unscheduled device", alone[0] / unscheduled);
+        let least = if model == DISK { 0.9 } else { 0.95 };
+        assert!(alone[0] >= least * unscheduled, "{model}, seed {seed}: {} of {unscheduled}", alone[0]);
+        assert!(both[0] + both[1] >= 0.97 * alone[0], "{model}, seed {seed}: {both:?} of {alone:?}");
+    }
+}
+
+#[test]
+fn scans_and_block_reads_share_device_time() {
+    for seed in seeds() {
+        let terms = [share(1), share(1), share(1)];
+        let mut simulation = Simulation::new(DISK, Objective::HighThroughput, &terms, seed);
+        let ended = simulation.run(&[Client::small(1, 64), Client::large(2, 64)], 20 * SECOND);
+        let seconds = |ended: &[Ended], bytes, is_sequential| {
+            count(ended, 2 * SECOND..20 * SECOND) * simulation.costs.cost(false, bytes, is_sequential)
+        };
+        let ratio = seconds(&ended[0], SMALL, false) / seconds(&ended[1], LARGE, true);
+        assert!((0.9..1.1).contains(&ratio), "seed {seed}: {ratio}");
+    }
+}
+
+#[test]
+fn groups_of_a_database_share_its_part_not_that_of_others() {
+    for seed in seeds() {
+        let mut simulation = Simulation::new(FLASH, Objective::HighThroughput, &[], seed);
+        let of_group = |group| Client { group, ..Client::small(1, 64) };
+        let ended = simulation.run(&[of_group(1), of_group(2), of_group(3), Client::small(2, 128)], SECOND / 4);
+        let counts: Vec<f64> = ended.iter().map(|ended| count(ended, SECOND / 40..SECOND / 4)).collect();
+        let whole: f64 = counts[..3].iter().sum();
+        assert!((0.9..1.1).contains(&(whole / counts[3])), "seed {seed}: {counts:?}");
+        assert!(counts[..3].iter().all(|one| (0.9..1.1).contains(&(3.0 * one / whole))), "seed {seed}: {counts:?}");
+    }
+}
+
+#[test]
+fn a_limit_holds_on_an_idle_device_and_a_reservation_on_a_busy_one() {
+    for seed in seeds() {
+        let limited = Terms { limit: Some(0.2), ..Terms::EQUAL };
+        let reserved = Terms { reservation: Some(0.5), ..share(1) };
+        let end = 20 * SECOND;
+        let used = |simulation: &Simulation, ended: &[Ended]| {
+            count(ended, 2 * SECOND..end) * simulation.costs.cost(false, SMALL, false) / 18.0
+        };
+        let mut alone = Simulation::new(DISK, Objective::HighThroughput, &[share(1), limited], seed);
+        let ended = alone.run(&[Client::small(1, 32)], end);
+        let part = used(&alone, &ended[0]);
+        assert!((0.18..0.22).contains(&part), "seed {seed}: {part}");
+
+        let mut busy = Simulation::new(DISK, Objective::HighThroughput, &[share(1), reserved, share(31)], seed);
+        let ended = busy.run(&[Client::small(1, 64), Client::small(2, 64)], end);
+        let (part, other) = (used(&busy, &ended[0]), used(&busy, &ended[1]));
+        assert!(part >= 0.45 && other >= 0.3, "seed {seed}: {part}, {other}");
+    }
+}
+
+#[test]
+fn levels_and_allocations_divide_what_is_left() {
+    let at = |level, percent| Terms { portion: Portion::Allocation { level, percent }, ..Terms::EQUAL };
+    for seed in seeds() {
+        let mut simulation =
+            Simulation::new(FLASH, Objective::HighThroughput, &[share(1), at(1, 75), at(2, 100), at(2, 0)], seed);
+        let clients = [Client::small(1, 128), Client::small(2, 128), Client::small(3, 64)];
+        let ended = simulation.run(&clients, SECOND / 2);
+        let counts: Vec<f64> = ended.iter().map(|ended| count(ended, SECOND / 20..SECOND / 2)).collect();
+        assert!((2.7..3.3).contains(&(counts[0] / counts[1])), "seed {seed}: {counts:?}");
+        assert!(counts[2] > 0.0, "seed {seed}: a database without a part starves: {counts:?}");
+    }
+}
+
+#[test]
+fn no_kind_of_request_starves() {
+    for (objective, seed) in [Objective::LowLatency, Objective::Auto, Objective::Static(40), Objective::HighThroughput]
+        .into_iter()
+        .flat_map(|objective| seeds().map(move |seed| (objective, seed)))
+    {
+        let kinds = [IoKind::Redo, IoKind::Small, IoKind::Large, IoKind::Background];
+        let clients = kinds.map(|kind| Client { kind, ..Client::small(1, 16) });
+        let ended = Simulation::new(DISK, objective, &[], seed).run(&clients, 20 * SECOND);
+        for (kind, ended) in kinds.iter().zip(&ended) {
+            let seconds = (2..12).filter(|second| count(ended, second * SECOND..(second + 8) * SECOND) > 0.0).count();
+            assert_eq!(seconds, 10, "{objective}, seed {seed}: {kind:?} in {seconds} of 10 windows");
+        }
+    }
+}
+
+/// Four sessions read blocks, thinking in between. A scan starts after a third of the time. Returns the 99th percentile of the
+/// latency of block reads: before, in a part after 200 ms, and in the last half; and the MB per second of the scan.
+fn beside_a_scan(model: &str, objective: Objective, seed: u64) -> (f64, f64, f64, f64) {
+    let (think, third) = if model == DISK { (10 * MS, 5 * SECOND) } else { (MS / 2, SECOND) };
+    let clients = [Client::small(1, 4).thinking(think), Client::large(2, 8).during(third..3 * third)];
+    let mut simulation = Simulation::new(model, objective, &[], seed);
+    let ended = simulation.run(&clients, 3 * third);
+    let p99 = |during| percentile(&ended[0], during, 0.99);
+    let soon = third + 200 * MS;
+    let scanned = count(&ended[1], soon..3 * third) * LARGE as f64 / ((3 * third - soon) as f64 / 1e9) / 1e6;
+    (p99(third / 5..third), p99(soon..soon + third / 2), p99(third + third / 2..3 * third), scanned)
+}
+
+fn check_latency(model: &str, allowance: f64) {
+    for (objective, ratio) in [
+        (Objective::LowLatency, Some(1.2)),
+        (Objective::Balanced, Some(2.0)),
+        (Objective::Auto, Some(2.0)),
+        (Objective::Static(40), None),
+        (Objective::Off, None),
+    ] {
+        for seed in seeds() {
+            let (idle, soon, later, scanned) = beside_a_scan(model, objective, seed);
+            let (soon, later) = (soon / idle, later / idle);
+            println!(
+                "{model}, {objective}, seed {seed}: idle p99 {:.2} ms; soon after the start of the scan {soon:.2} times; later \
+                 {later:.2} times; scan {scanned:.0} MB/s",
+                idle / 1e6
+            );
+            let Some(ratio) = ratio else { continue };
+            assert!(soon <= allowance * ratio && later <= allowance * ratio, "{model}, {objective}, seed {seed}");
+            assert!(scanned > 0.0, "{model}, {objective}, seed {seed}");
+        }
+    }
+}
+
+// Latencies are learned in steps of an eighth of an octave (9 %), and the percentiles of few requests vary.
+
+#[test]
+fn small_reads_of_a_hard_disk_keep_their_latency_beside_a_scan() {
+    check_latency(DISK, 1.25);
+}
+
+#[test]
+fn small_reads_of_flash_keep_their_latency_beside_a_scan() {
+    check_latency(FLASH, 1.25);
+}
