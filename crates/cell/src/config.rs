@@ -6,6 +6,7 @@ mod file_redundancy;
 use crate::disks::DiskModel;
 use cellar_format::wire::FileType;
 use cellar_storage::disk::{FileMedium, ModelParameters, within};
+use cellar_storage::iorm::Objective;
 use cellar_storage::{AuSize, FlashOptions, Patience, Redundancy};
 use nix::unistd::{Gid, Uid, User};
 use serde::Deserialize;
@@ -31,6 +32,8 @@ pub struct Config {
     /// Smart Scans that take at least this long are logged; None logs no scan.
     pub slow_scan_log: Option<Duration>,
     pub metrics_listen: Option<SocketAddr>,
+    /// The objective of I/O resource management until a command sets one.
+    pub iorm_objective: Objective,
     pub disk_group: DiskGroup,
     /// The flash cache; None without one.
     pub flash_cache: Option<FlashCache>,
@@ -96,6 +99,7 @@ struct File {
     flash_cache_size: Option<String>,
     flash_model: Option<OneOrEach>,
     metrics: Option<FileMetrics>,
+    iorm: Option<FileIorm>,
     disk_group: FileDiskGroup,
 }
 
@@ -103,6 +107,12 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct FileMetrics {
     listen: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileIorm {
+    objective: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -214,6 +224,7 @@ impl Config {
         let reserve_size = file.disk_group.reserve_size.as_deref();
         let reserve_bytes = reserve_size.map(|size| parse_size(size, "disk_group.reserve_size")).transpose()?;
         let (cache_bytes, working_bytes) = memory(file.cache_size.as_deref(), file.memory_size.as_deref())?;
+        let objective = file.iorm.and_then(|iorm| iorm.objective).map(|name| Objective::parse(&name)).transpose();
         let log_level = file.log_level.as_deref().unwrap_or("info");
         let socket = match &file.socket {
             Some(socket) => absolute(socket, "socket")?,
@@ -243,6 +254,7 @@ impl Config {
                 .and_then(|metrics| metrics.listen)
                 .map(|text| metrics_listen(&text))
                 .transpose()?,
+            iorm_objective: objective.map_err(|error| format!("iorm.{error}"))?.unwrap_or_default(),
             disk_group: DiskGroup {
                 au_size: AuSize::from_bytes(au_bytes).map_err(|error| format!("disk_group.au_size: {error}"))?,
                 redundancy,
@@ -482,6 +494,7 @@ mod tests {
         assert_eq!(config.user.uid, Uid::effective().as_raw());
         assert!(config.cache_bytes > 0 && config.working_bytes >= config.cache_bytes / 2);
         assert_eq!(config.slow_scan_log, None);
+        assert_eq!(config.iorm_objective, Objective::Off);
     }
 
     #[test]
@@ -543,6 +556,10 @@ mod tests {
         check(&format!("cache_size = \"4GB\"\n{MINIMAL}"), "like \"4GiB\"");
         check(&format!("memory_size = \"1GiB\"\ncache_size = \"1GiB\"\n{MINIMAL}"), "raise memory_size or lower");
         check(&format!("slow_scan_log_ms = -1\n{MINIMAL}"), "write a number of milliseconds");
+        check(
+            &format!("{MINIMAL}[iorm]\nobjective = \"fast\"\n"),
+            "iorm.objective \"fast\" does not exist; write one of off",
+        );
         check(&format!("log_level = \"loud\"\n{MINIMAL}"), "write error, warn");
         check(&format!("user = \"no such user\"\n{MINIMAL}"), "does not exist on this machine");
         check("mount = \"/m\"\n[disk_group]\ndisks = []\n", "name at least one");

@@ -15,6 +15,7 @@ use crate::shared_devices;
 use crate::state::{CellState, MemoryBudget, MemoryKind, UnitDirectories};
 use crate::unit_codec::Codec;
 use cellar_storage::disk::{Disk, OverlayDisk, within};
+use cellar_storage::iorm::Iorm;
 use cellar_storage::{
     AbsentDisk, ErrorKind, FlashOptions, ReadOnlyVolume, Redundancy, Volume, VolumeOptions, forms_new_group,
 };
@@ -88,7 +89,9 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     notify("STATUS=opening the cell disks");
     let memory = Arc::new(MemoryBudget::new(config.cache_bytes, config.working_bytes));
     let units = Arc::new(UnitDirectories::new(memory.account(MemoryKind::UnitDirectories)));
-    let volume = open_volume(config, &units, descriptors)?;
+    let iorm = Arc::new(Iorm::new(config.iorm_objective));
+    let volume = open_volume(config, &units, descriptors, &iorm)?;
+    iorm.load();
     // Check for a stale mount only after locking the disks: another daemon that has them locked may serve this mount.
     let stale = fuse::reduce_stale(&config.mount)?;
     match stale.is_empty() {
@@ -105,7 +108,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     let record = MountRecord::new(&disks::directories(&config.disk_group.disks, &config.socket));
     let instance = Instance::new(PreviousMounts::new(stale, &record))
         .map_err(DaemonError::system("could not generate a random number"))?;
-    let state = Arc::new(CellState::new(volume.clone(), units, memory));
+    let state = Arc::new(CellState { iorm, ..CellState::new(volume.clone(), units, memory) });
     let result = serve(config, &state, (Arc::new(instance), &record), &signals);
     match &result {
         Ok(Unmounted::AfterLastRequest) => state.close()?,
@@ -196,12 +199,17 @@ pub fn check(config: &Config) -> Result<Findings, DaemonError> {
     Ok(findings)
 }
 
-fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) -> Result<Arc<Volume>, DaemonError> {
+fn open_volume(
+    config: &Config,
+    units: &Arc<UnitDirectories>,
+    descriptors: u64,
+    iorm: &Iorm,
+) -> Result<Arc<Volume>, DaemonError> {
     let has_copies = config.disk_group.redundancy != Redundancy::External;
     let models = config.disk_group.models.iter().map(Option::as_ref);
     let disks =
         config.disk_group.disks.iter().zip(models).enumerate().map(|(number, (path, model))| {
-            match disks::open(path, number, model) {
+            match disks::open(path, number, model, iorm) {
                 Err(error) if has_copies => {
                     log::error!("could not open cell disk {}: {error}; the disk counts as missing", path.display());
                     Ok(Arc::new(AbsentDisk::new(path)) as Arc<dyn Disk>)
@@ -315,7 +323,8 @@ fn mount(
     io_stats: Arc<IoStats>,
 ) -> Result<Mount, DaemonError> {
     let group_bytes = state.memory.account(MemoryKind::Groups).limit();
-    let service = FileService::new(state.volume.clone(), &config.socket, group_bytes, instance, io_stats);
+    let service = FileService::new(state.volume.clone(), &config.socket, group_bytes, instance, io_stats)
+        .with_iorm(state.iorm.clone());
     let is_root = Uid::effective().is_root();
     let options = MountOptions {
         name: config.name.clone(),

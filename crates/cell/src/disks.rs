@@ -1,6 +1,9 @@
 //! The cell disks of a configuration: which engine stores them, and which device model they follow.
 
-use cellar_storage::disk::{CountedDisk, DeviceDisk, DirectoryDisk, Disk, FileMedium, ModelDisk, ModelParameters};
+use cellar_storage::disk::{
+    CountedDisk, DeviceDisk, DirectoryDisk, Disk, FileMedium, ModelDisk, ModelParameters, ScheduledDisk,
+};
+use cellar_storage::iorm::Iorm;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,8 +20,8 @@ pub struct DiskModel {
 
 /// Opens the cell disk at `path` for a daemon: a device if the path is a block device or a regular file, a directory
 /// otherwise. `number` is the disk's position in the configuration; models of different
-/// numbers are not synchronized.
-pub fn open(path: &Path, number: usize, model: Option<&DiskModel>) -> io::Result<Arc<dyn Disk>> {
+/// numbers are not synchronized. `iorm` orders the disk's requests.
+pub fn open(path: &Path, number: usize, model: Option<&DiskModel>, iorm: &Iorm) -> io::Result<Arc<dyn Disk>> {
     let disk: Arc<dyn Disk> = match FileMedium::is_device(path) {
         true => Arc::new(DeviceDisk::open(path)?),
         false if !path.exists() && !is_creatable(path) => {
@@ -33,7 +36,9 @@ pub fn open(path: &Path, number: usize, model: Option<&DiskModel>) -> io::Result
         }
         None => disk,
     };
-    Ok(Arc::new(CountedDisk::new(disk)))
+    // Outside the counters: latencies of disks do not include the time in the queue.
+    let parameters = model.map(|model| (&model.parameters, model.time_scale));
+    Ok(Arc::new(ScheduledDisk::new(Arc::new(CountedDisk::new(disk)), iorm, parameters)))
 }
 
 /// Returns whether a start creates a directory at a path that does not exist: not where the path of a device would be.

@@ -1,8 +1,10 @@
 //! Reports about the disk group, and requests of an operator: to bring disks online or take them offline, and to scrub.
 
 use crate::cell_request::{CellRequest, RequestError};
+use crate::state::CellState;
 use cellar_format::wire::{FileType, GroupAction, GroupRequest, Kind};
 use cellar_storage::disk::{Disk, DiskIoCount, DiskOperation};
+use cellar_storage::iorm::Iorm;
 use cellar_storage::{
     DiskMode, DiskSpace, Error, ErrorKind, FileRedundancy, GroupDisk, RebalanceState, RebalanceStatus, Redundancy,
     Result, ScrubReport, ScrubState, Volume,
@@ -62,21 +64,22 @@ pub fn request(socket: &Path, request: &GroupRequest) -> Result<Value, RequestEr
 }
 
 /// Does what the request says, and returns the state of the group.
-pub(crate) fn answer(volume: &Arc<Volume>, request: &GroupRequest) -> Result<Value> {
-    let disk = Path::new(&request.disk);
+pub(crate) fn answer(state: &CellState, request: &GroupRequest) -> Result<Value> {
+    let (volume, disk) = (&state.volume, Path::new(&request.disk));
+    let open_new = |disk| open_new(volume, disk, &state.iorm);
     match request.action {
         GroupAction::Status => {}
         GroupAction::Online => {
             check_exists(disk)?;
             let number = volume.disk_number(disk)?;
-            volume.online_disk(open(disk, number)?)?;
+            volume.online_disk(open(disk, number, &state.iorm)?)?;
         }
         GroupAction::Offline => volume.offline_disk(disk)?,
         GroupAction::Scrub => volume.start_scrub(request.rate)?,
         GroupAction::StopScrub => volume.stop_scrub(),
-        GroupAction::Add => volume.add_disk(open_new(volume, disk)?, None)?,
-        GroupAction::AddTo => volume.add_disk(open_new(volume, disk)?, Some(request.argument.clone()))?,
-        GroupAction::Replace => volume.replace_disk(disk, open_new(volume, Path::new(&request.argument))?)?,
+        GroupAction::Add => volume.add_disk(open_new(disk)?, None)?,
+        GroupAction::AddTo => volume.add_disk(open_new(disk)?, Some(request.argument.clone()))?,
+        GroupAction::Replace => volume.replace_disk(disk, open_new(Path::new(&request.argument))?)?,
         GroupAction::Drop => volume.drop_disk(disk, false)?,
         GroupAction::DropForce => volume.drop_disk(disk, true)?,
         GroupAction::RepairTime => volume.set_disk_repair_time(Duration::from_secs(request.seconds))?,
@@ -124,14 +127,14 @@ fn check_exists(disk: &Path) -> Result<()> {
 }
 
 /// Opens a disk that is to join the group.
-fn open_new(volume: &Volume, disk: &Path) -> Result<Arc<dyn Disk>> {
+fn open_new(volume: &Volume, disk: &Path, iorm: &Iorm) -> Result<Arc<dyn Disk>> {
     check_exists(disk)?;
-    open(disk, volume.disks().len())
+    open(disk, volume.disks().len(), iorm)
 }
 
 /// Opens a cell disk of the group, or one that is to join.
-fn open(disk: &Path, number: usize) -> Result<Arc<dyn Disk>> {
-    crate::disks::open(disk, number, None)
+fn open(disk: &Path, number: usize, iorm: &Iorm) -> Result<Arc<dyn Disk>> {
+    crate::disks::open(disk, number, None, iorm)
         .map_err(|error| Error::io(format!("could not open cell disk {}", disk.display()), error))
 }
 

@@ -26,6 +26,7 @@ pub mod group;
 pub mod http;
 pub mod inspect;
 pub mod instance;
+pub mod iorm;
 pub mod log_context;
 pub mod metrics;
 mod page_check;

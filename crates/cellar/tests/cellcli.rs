@@ -40,15 +40,26 @@ impl Cell {
             lines(&at("disk1"), &at("disk2"))
         );
         fs::write(cell.path("cell.toml"), config).unwrap();
+        cell.start_daemon();
+        cell
+    }
+
+    fn start_daemon(&mut self) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-        command.args(["cell", "--config"]).arg(cell.path("cell.toml")).env_remove("NOTIFY_SOCKET");
+        command.args(["cell", "--config"]).arg(self.path("cell.toml")).env_remove("NOTIFY_SOCKET");
         let mut daemon = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(daemon.stderr.take().unwrap()).lines();
-        cell.daemon = Some(daemon);
+        self.daemon = Some(daemon);
         let ready = lines.by_ref().map_while(Result::ok).find(|line| line.starts_with("cell c1 ready"));
         assert!(ready.is_some(), "the daemon exited before it was ready");
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| println!("{line}")));
-        cell
+    }
+
+    /// Stops the daemon and waits until it has exited.
+    fn stop(&mut self) {
+        let mut daemon = self.daemon.take().unwrap();
+        assert!(Command::new("kill").arg(daemon.id().to_string()).status().unwrap().success());
+        assert!(daemon.wait().unwrap().success());
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -150,7 +161,7 @@ fn objects_of_a_running_cell_are_listed_and_altered() {
     assert_eq!(cell.text("list metriccurrent where name like 'FC_.*'"), "");
     for (command, expected) in [
         ("list flashcachecontent", "CELL-90003: FLASHCACHECONTENT: this cell does not list the objects"),
-        ("alter iormplan objective = auto", "CELL-90003: IORMPLAN: this cell has no I/O resource management"),
+        ("list iormprofile", "CELL-90003: IORMPROFILE: this cell has no profiles"),
         ("list metrichistory", "CELL-90003: METRICHISTORY: this cell keeps no history of metrics"),
         ("create flashlog all", "CELL-90003: FLASHLOG: this cell has no flash log"),
         ("drop celldisk CD_00_c1", "CELL-90004: DROP: the objects of a cell follow from its configuration file"),
@@ -175,6 +186,85 @@ fn objects_of_a_running_cell_are_listed_and_altered() {
         let error = cell.error(command);
         assert!(error.starts_with(expected), "{command}: {error}");
     }
+}
+
+#[test]
+fn the_plan_of_resource_management_is_changed_refused_with_a_reason_and_kept() {
+    let mut cell = Cell::start();
+    assert_eq!(cell.text("list iormplan"), "\t c1_IORMPLAN\t off\t inactive\n");
+    let altered =
+        cell.text("ALTER IORMPLAN objective=auto, dbplan=((name=sales, share=8), (name=other, share=2, limit=50))");
+    assert_eq!(altered, "IORMPLAN c1_IORMPLAN successfully altered\n");
+    for (command, reason) in [
+        ("alter iormplan objective=fast", "objective \"fast\" does not exist; write one of off, basic, auto"),
+        (
+            "alter iormplan dbplan=((name=a,allocation=60),(name=b,allocation=50))",
+            "allocations of level 1 add up to 110 %",
+        ),
+        ("alter iormplan objective=basic, dbplan=((name=a,colour=3))", "\"colour\" is not an attribute of a database"),
+        ("alter iormplan colour=3", "ALTER IORMPLAN cannot assign colour"),
+        ("alter iormplan catplan=((name=a,level=1,allocation=1))", "no categories"),
+    ] {
+        let error = cell.error(command);
+        assert!(error.contains(reason), "{command}: {error}");
+    }
+    let expected = json!([{
+        "name": "c1_IORMPLAN",
+        "catPlan": null,
+        "dbPlan": "((name=sales,share=8),(name=other,share=2,limit=50))",
+        "objective": "auto",
+        "status": "active",
+    }]);
+    assert_eq!(cell.json("list iormplan detail"), expected);
+    cell.stop();
+    cell.start_daemon();
+    assert_eq!(cell.json("list iormplan detail"), expected);
+    cell.text("alter iormplan objective=off, dbplan=''");
+    assert_eq!(cell.json("list iormplan attributes dbPlan, status"), json!([{ "dbPlan": null, "status": "inactive" }]));
+}
+
+/// Reads 8 KiB blocks of a file past the kernel's page cache.
+fn read_blocks(file: &std::path::Path, count: u32) -> std::time::Duration {
+    let started = std::time::Instant::now();
+    let mut dd = Command::new("dd");
+    dd.arg(format!("if={}", file.display()))
+        .args(["of=/dev/null", "bs=8k", "iflag=direct"])
+        .arg(format!("count={count}"));
+    assert!(dd.stderr(Stdio::null()).status().unwrap().success());
+    started.elapsed()
+}
+
+#[test]
+fn a_limit_slows_reads_of_one_database_of_a_running_cell_only() {
+    const BLOCKS: u32 = 200;
+    let cell = Cell::with_group(|disk, _| {
+        format!(
+            "disks = [\"{disk}\"]\nmodel = \"hdd-15k\"\nmodel_time_scale = 0.2\n[iorm]\nobjective = \"high_throughput\"\n"
+        )
+    });
+    assert_eq!(cell.text("list iormplan attributes objective"), "\t high_throughput\n");
+    let [limited, other] = ["base/16384", "base/16385"].map(|folder| {
+        let folder = cell.path("mount").join(folder);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("1"), vec![1; 8192 * BLOCKS as usize]).unwrap();
+        folder.join("1")
+    });
+    let before = read_blocks(&limited, BLOCKS);
+    cell.text("alter iormplan dbplan=((name=16384,share=1,limit=1))");
+    let (slow, fast) = (read_blocks(&limited, BLOCKS), read_blocks(&other, BLOCKS));
+    println!("unlimited {before:?}, limited {slow:?}, other database {fast:?}");
+    assert!(slow > 3 * fast && slow > 3 * before, "unlimited {before:?}, limited {slow:?}, other database {fast:?}");
+    let metrics = cellar_cell::status::query_metrics(&cell.path("cell.sock")).unwrap();
+    let families = metrics["metrics"].as_array().unwrap();
+    let waits = families.iter().find(|family| family["name"] == "cellar_iorm_wait_seconds_total").unwrap();
+    let waited = |database: &str| {
+        let samples = waits["samples"].as_array().unwrap().iter();
+        let of_this = samples.filter(|sample| sample["labels"]["database"] == database);
+        of_this.filter_map(|sample| sample["value"].as_f64()).sum::<f64>()
+    };
+    assert!(waited("16384") > slow.as_secs_f64() / 2.0 && waited("16385") < fast.as_secs_f64(), "{waits}");
+    cell.text("alter iormplan objective=off");
+    assert!(3 * read_blocks(&limited, BLOCKS) < slow);
 }
 
 #[test]

@@ -272,6 +272,8 @@ impl Connection {
             | Kind::InspectQuery
             | Kind::InspectReport
             | Kind::GroupRequest
+            | Kind::IormRequest
+            | Kind::IormReport
             | Kind::MetricsQuery
             | Kind::Metrics => {
                 return Err(Corrupt::new("frame kind", 4, format!("{kind:?} from a cell")));

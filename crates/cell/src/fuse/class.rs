@@ -3,6 +3,7 @@
 
 use super::stats::{Area, Counters, IoStats, RelationCounters};
 use cellar_format::wire::{FileIoKind, FileType};
+use cellar_storage::iorm::{DatabaseId, GroupId, IoKind, Iorm, Origin};
 use cellar_storage::{Ino, SpacePriority, Volume};
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -18,6 +19,8 @@ pub struct FileClass {
     is_wal: bool,
     /// The priority of requests for space by a process that neither writes a checkpoint nor recovers.
     pub priority: SpacePriority,
+    /// Whose requests to the disks those for the file are.
+    pub origin: Origin,
     counters: Arc<Counters>,
     relation: Option<Arc<RelationCounters>>,
 }
@@ -37,7 +40,7 @@ impl FileClass {
 
 impl Classes {
     /// Returns a file's class, which is determined from the path at the first call.
-    pub fn of(&self, ino: Ino, volume: &Volume, stats: &IoStats) -> Arc<FileClass> {
+    pub fn of(&self, ino: Ino, volume: &Volume, stats: &IoStats, iorm: &Iorm) -> Arc<FileClass> {
         if let Some(class) = self.0.read().get(&ino) {
             return class.clone();
         }
@@ -48,6 +51,7 @@ impl Classes {
         let class = Arc::new(FileClass {
             is_wal: file_type == FileType::Wal,
             priority: priority(&path),
+            origin: origin_of(&area, file_type, iorm),
             counters: stats.of_type(area, file_type),
             relation: relation.map(|(relation, _)| relation),
         });
@@ -105,6 +109,23 @@ fn file_type(path: &str) -> (FileType, Option<u32>) {
 /// Returns the type of a file.
 pub fn type_of(path: &str) -> FileType {
     file_type(path).0
+}
+
+/// Returns whose requests those for a file are. WAL belongs to all databases of a cluster.
+fn origin_of(area: &Area, file_type: FileType, iorm: &Iorm) -> Origin {
+    let database = area.database.map_or(DatabaseId::OTHER, |oid| match area.root.as_str() {
+        "" => iorm.database(&oid.to_string()),
+        root => iorm.database(&format!("{root}/{oid}")),
+    });
+    match file_type {
+        FileType::Wal => Origin { database, group: GroupId::BACKGROUND, kind: IoKind::Redo },
+        _ => Origin { database, ..Origin::default() },
+    }
+}
+
+/// Returns whose requests those of a scan of a relation's file are.
+pub fn origin(path: &str, iorm: &Iorm) -> Origin {
+    Origin { kind: IoKind::Large, ..origin_of(&area(path), FileType::Relation, iorm) }
 }
 
 /// Returns the number of a file among the segments of its fork, if the file belongs to a relation that is not temporary.

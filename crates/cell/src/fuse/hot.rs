@@ -6,6 +6,7 @@ use super::reply::attr_out;
 use super::ring::{AttrOut, Call, HotPath};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::FileIoKind;
+use cellar_storage::iorm::within;
 use cellar_storage::{Error, Ino};
 use fuser::WriteFlags;
 use std::time::Instant;
@@ -13,8 +14,10 @@ use std::time::Instant;
 impl FileService {
     /// Reads, waiting for the device. `since` is the time at which the request arrived.
     pub(super) fn read_into(&self, ino: Ino, offset: u64, buffer: &mut [u8], since: Instant) -> Result<usize, Error> {
-        let count = self.volume().read(ino, offset, buffer).inspect_err(|error| log::error!("read: {error}"))?;
-        self.count(ino, read_kind(buffer), count, since);
+        let class = self.class_of(ino);
+        let read = || self.volume().read(ino, offset, buffer);
+        let count = within(class.origin, read).inspect_err(|error| log::error!("read: {error}"))?;
+        class.count(read_kind(buffer), count, since.elapsed());
         Ok(count)
     }
 
@@ -26,9 +29,11 @@ impl FileService {
         buffer: &mut [u8],
         since: Instant,
     ) -> Result<Option<usize>, Error> {
-        let read = self.volume().try_read(ino, offset, buffer).inspect_err(|error| log::error!("read: {error}"))?;
+        let class = self.class_of(ino);
+        let read = || self.volume().try_read(ino, offset, buffer);
+        let read = within(class.origin, read).inspect_err(|error| log::error!("read: {error}"))?;
         if let Some(count) = read {
-            self.count(ino, read_kind(buffer), count, since);
+            class.count(read_kind(buffer), count, since.elapsed());
         }
         Ok(read)
     }
@@ -45,7 +50,8 @@ impl FileService {
         let class = self.class_of(ino);
         let volume = self.volume_to_change()?;
         let write = |priority| volume.write_with(ino, offset, data, priority);
-        let count = with_priority(class.priority, pid, write).inspect_err(|error| log::error!("write: {error}"))?;
+        let count = within(class.origin, || with_priority(class.priority, pid, write));
+        let count = count.inspect_err(|error| log::error!("write: {error}"))?;
         class.count(FileIoKind::DataFileWrite, count, since.elapsed());
         Ok(count)
     }
@@ -59,9 +65,11 @@ impl FileService {
         since: Instant,
     ) -> Result<Option<usize>, Error> {
         let volume = self.volume_to_change()?;
-        let written = volume.try_write(ino, offset, data).inspect_err(|error| log::error!("write: {error}"))?;
+        let class = self.class_of(ino);
+        let write = || volume.try_write(ino, offset, data);
+        let written = within(class.origin, write).inspect_err(|error| log::error!("write: {error}"))?;
         if let Some(count) = written {
-            self.count(ino, FileIoKind::DataFileWrite, count, since);
+            class.count(FileIoKind::DataFileWrite, count, since.elapsed());
         }
         Ok(written)
     }
@@ -73,7 +81,7 @@ impl FileService {
     pub(super) fn sync_file(&self, ino: Ino) -> Result<(), Error> {
         let since = Instant::now();
         self.volume().fsync(ino).inspect_err(|error| log::error!("sync: {error}"))?;
-        self.count(ino, FileIoKind::Sync, 0, since);
+        self.class_of(ino).count(FileIoKind::Sync, 0, since.elapsed());
         Ok(())
     }
 }

@@ -13,19 +13,18 @@ mod ring;
 mod service;
 mod stats;
 
-pub(crate) use class::{cluster_root, relation_segment, type_of};
+pub(crate) use class::{cluster_root, origin, relation_segment, type_of};
 pub use mount::{Mount, MountError, MountOptions, Unmounted, is_mount_of_cell, is_stale, reduce_stale};
 pub use ring::keep_awake;
 pub use stats::{Area, Histogram, IoCount, IoStats, RELATIONS_MAX, RelationCount};
 
 use crate::instance::Instance;
-use cellar_format::wire::FileIoKind;
+use cellar_storage::iorm::Iorm;
 use cellar_storage::{Ino, Result, Volume};
 use class::{Classes, FileClass};
 use ring::Workers;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// The ioctl by which a Postgres backend finds the cell that serves a file or directory: `_IOR(0xCE, 1, char[4096])`.
 /// An extended attribute would be slower: once a file system supports them, the kernel reads `security.capability` on
@@ -50,6 +49,7 @@ struct Shared {
     instance: Arc<Instance>,
     stats: Arc<IoStats>,
     classes: Classes,
+    iorm: Arc<Iorm>,
     /// Run the requests of the classic transport that wait, and of the ring's forwarding sessions.
     workers: Workers,
 }
@@ -68,8 +68,25 @@ impl FileService {
         stats: Arc<IoStats>,
     ) -> Self {
         let (workers, classes) = (Workers::new(WAITING_MAX, None), Classes::default());
-        let shared = Shared { volume, socket: socket.into(), group_bytes, instance, stats, classes, workers };
+        let shared = Shared {
+            volume,
+            socket: socket.into(),
+            group_bytes,
+            instance,
+            stats,
+            classes,
+            iorm: Arc::default(),
+            workers,
+        };
         Self { shared: Arc::new(shared), use_ring: false }
+    }
+
+    /// Gives the service the resource manager of the cell. Call this before the service is cloned.
+    pub fn with_iorm(mut self, iorm: Arc<Iorm>) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.iorm = iorm;
+        }
+        self
     }
 
     /// Returns the volume, for requests that change nothing.
@@ -89,12 +106,7 @@ impl FileService {
         self.shared.workers.run(move || request(&service));
     }
 
-    /// Counts an operation that started at `since`.
-    fn count(&self, ino: Ino, kind: FileIoKind, bytes: usize, since: Instant) {
-        self.class_of(ino).count(kind, bytes, since.elapsed());
-    }
-
     fn class_of(&self, ino: Ino) -> Arc<FileClass> {
-        self.shared.classes.of(ino, &self.shared.volume, &self.shared.stats)
+        self.shared.classes.of(ino, &self.shared.volume, &self.shared.stats, &self.shared.iorm)
     }
 }

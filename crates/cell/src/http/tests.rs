@@ -15,7 +15,8 @@ fn server(folder: &std::path::Path) -> HttpServer {
     let config = Config::parse(&config).unwrap();
     let budget = Arc::new(MemoryBudget::new(1 << 20, 64 << 20));
     let units = Arc::new(UnitDirectories::new(budget.account(MemoryKind::UnitDirectories)));
-    let metrics = Metrics::new(ProcessMetrics::new(&config), volume.clone(), budget.clone(), Arc::default());
+    let metrics =
+        Metrics::new(ProcessMetrics::new(&config), volume.clone(), budget.clone(), Arc::default(), Arc::default());
     let state = Arc::new(CellState::new(volume, units, budget));
     let pages = Pages { state, metrics, info: Arc::new(CellInfo::new(&config)) };
     HttpServer::start("127.0.0.1:0".parse().unwrap(), move |path| pages.get(path)).unwrap()

@@ -4,6 +4,7 @@
 
 pub mod family;
 mod files;
+mod iorm;
 mod json;
 mod memory;
 mod process;
@@ -18,11 +19,13 @@ use cellar_format::postgres::Oid;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{FILE_IO_BUCKETS, FileIoCount, FileTypeIoCount};
 use cellar_storage::Volume;
+use cellar_storage::iorm::Iorm;
 
 use crate::fuse::{IoCount, IoStats};
 use crate::state::MemoryBudget;
 use family::Family;
 use files::FileMetrics;
+use iorm::IormMetrics;
 pub use json::SCHEMA_VERSION;
 use memory::MemoryMetrics;
 pub use process::ProcessMetrics;
@@ -48,6 +51,7 @@ impl Metrics {
         volume: Arc<Volume>,
         budget: Arc<MemoryBudget>,
         io_stats: Arc<IoStats>,
+        iorm: Arc<Iorm>,
     ) -> Arc<Self> {
         let scans = Arc::new(ScanCounters::default());
         let sources: Vec<Arc<dyn Source>> = vec![
@@ -56,6 +60,7 @@ impl Metrics {
             Arc::new(FileMetrics { io_stats: io_stats.clone() }),
             Arc::new(MemoryMetrics { volume: volume.clone(), budget }),
             Arc::new(StorageMetrics { volume }),
+            Arc::new(IormMetrics { iorm }),
         ];
         Arc::new(Self { io_stats, scans, sources })
     }

@@ -12,7 +12,7 @@ fn metrics() -> (tempfile::TempDir, Arc<MemoryBudget>, Arc<Metrics>) {
     let volume = fixtures::volume(folder.path(), 1 << 20);
     let config = Config::parse("name = \"c1\"\nmount = \"/srv\"\n[disk_group]\ndisks = [\"/d\"]\n").unwrap();
     let budget = Arc::new(MemoryBudget::new(1 << 20, 8 << 20));
-    let metrics = Metrics::new(ProcessMetrics::new(&config), volume, budget.clone(), Arc::default());
+    let metrics = Metrics::new(ProcessMetrics::new(&config), volume, budget.clone(), Arc::default(), Arc::default());
     (folder, budget, metrics)
 }
 

@@ -44,7 +44,8 @@ pub fn start(
     instance: Arc<Instance>,
     io_stats: Arc<IoStats>,
 ) -> io::Result<ServerHandle> {
-    let metrics = Metrics::new(ProcessMetrics::new(config), state.volume.clone(), state.memory.clone(), io_stats);
+    let (volume, memory, iorm) = (state.volume.clone(), state.memory.clone(), state.iorm.clone());
+    let metrics = Metrics::new(ProcessMetrics::new(config), volume, memory, io_stats, iorm);
     let context = SessionContext {
         state,
         metrics,

@@ -13,6 +13,7 @@ use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::REGION_BLOCKS;
 use cellar_format::wire::{BlockRange, FrameHeader, Kind, RangeDone, XidQuery, XidState, XidStates};
+use cellar_storage::iorm::carried;
 use parking_lot::Mutex;
 
 use super::error::SessionError;
@@ -70,11 +71,14 @@ pub fn scan(
         // If a thread cannot be started, the other threads scan its parts.
         let start = |scan, permit| {
             let log_context = log_context.clone();
-            std::thread::Builder::new().name(name.clone()).spawn_scoped(scope, move || {
-                let _permit: HelperPermit<'_> = permit;
-                log_context::set(log_context);
-                shared.scan_parts(scan, &mut { shared.parts }, true)
-            })
+            std::thread::Builder::new().name(name.clone()).spawn_scoped(
+                scope,
+                carried(move || {
+                    let _permit: HelperPermit<'_> = permit;
+                    log_context::set(log_context);
+                    shared.scan_parts(scan, &mut { shared.parts }, true)
+                }),
+            )
         };
         let mut idle = &mut helpers[..helper_count.min(parts.total() - 1)];
         let mut started_threads = Vec::new();

@@ -7,6 +7,8 @@ use cellar_format::postgres::AttributeNumber;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{BlockRange, ScanRequest};
 
+use cellar_storage::iorm::Origin;
+
 use super::error::SessionError;
 use super::range::{self, Backend};
 use crate::access::{Credentials, Permission};
@@ -18,6 +20,8 @@ pub struct OpenScan {
     segments: Segments,
     /// One scan per thread, at least one.
     threads: Vec<SmartScan>,
+    /// Whose requests to the disks those of the scan are.
+    pub origin: Origin,
     /// Columns of the storage predicate, ascending.
     predicate_columns: Vec<AttributeNumber>,
     blocks: u64,
@@ -39,6 +43,7 @@ impl OpenScan {
         Ok(Self {
             segments: Segments::new(state.volume.clone(), &request.relation, peer, Permission::Read),
             threads: SmartScan::open(state, transactions, request, threads)?,
+            origin: crate::fuse::origin(&request.relation.file, &state.iorm),
             predicate_columns,
             blocks: 0,
             elapsed: Duration::ZERO,

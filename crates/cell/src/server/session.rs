@@ -11,6 +11,7 @@ use cellar_format::wire::{
     Hello, InspectQuery, Kind, Relation, RelationBlocks, ScanRequest, UnitsQuery, Welcome,
 };
 use cellar_scan::unit::{Level, Shape};
+use cellar_storage::iorm::{Origin, within};
 
 use super::error::SessionError;
 use super::range::Backend;
@@ -21,6 +22,7 @@ use crate::frame_stream::{FrameStream, StreamError};
 use crate::group;
 use crate::inspect;
 use crate::instance::Instance;
+use crate::iorm;
 use crate::log_context;
 use crate::metrics::Metrics;
 use crate::relation::{RelationAu, Segments};
@@ -124,8 +126,12 @@ impl<'a> Session<'a> {
                 }
                 (Kind::GroupRequest, payload) => {
                     let request = GroupRequest::decode(payload)?;
-                    let text = group::answer(&state.volume, &request)?.to_string();
+                    let text = group::answer(state, &request)?.to_string();
                     self.stream.send(Kind::GroupReport, |out| out.extend_from_slice(text.as_bytes()))?;
+                }
+                (Kind::IormRequest, payload) => {
+                    let text = iorm::answer(&state.iorm, payload)?.to_string();
+                    self.stream.send(Kind::IormReport, |out| out.extend_from_slice(text.as_bytes()))?;
                 }
                 (Kind::Compress, payload) => {
                     let request = CompressRequest::decode(payload)?;
@@ -189,7 +195,7 @@ impl<'a> Session<'a> {
         let database = self.hello.database;
         let count = |stats: &ScanStats| metrics.range_scanned(database, stats);
         let backend = Backend { stream: &mut self.stream, queued_ranges: &mut self.queued_ranges, count: &count };
-        scan.range(state, range, backend)
+        within(scan.origin, || scan.range(state, range, backend))
     }
 
     fn compress(&mut self, request: &CompressRequest) -> Result<(), SessionError> {
@@ -200,7 +206,8 @@ impl<'a> Session<'a> {
             Ok(stream.send(Kind::CompressProgress, |out| progress.encode(out))?)
         };
         let level = Level::from_u8(request.level);
-        let done = compression::compress(&self.context.state, &units, &shape, level, report)?;
+        let state = &self.context.state;
+        let done = within(Origin::CELL, || compression::compress(state, &units, &shape, level, report))?;
         Ok(self.stream.send(Kind::CompressDone, |out| done.encode(out))?)
     }
 

@@ -23,6 +23,7 @@ pub use region_table::RegionTable;
 pub use storage_index::StorageIndex;
 pub use unit_directories::UnitDirectories;
 
+use cellar_storage::iorm::Iorm;
 use cellar_storage::{FactsWriter, Volume};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -40,6 +41,8 @@ pub struct CellState {
     /// Set when the cell shuts down: running scans and compressions then fail.
     pub stopping: AtomicBool,
     pub helper_threads: HelperThreads,
+    /// Orders the requests to the disks.
+    pub iorm: Arc<Iorm>,
 }
 
 impl CellState {
@@ -57,6 +60,7 @@ impl CellState {
             incompressible_units: IncompressibleUnits::new(regions, eighth),
             stopping: AtomicBool::new(false),
             helper_threads: HelperThreads::default(),
+            iorm: Arc::default(),
             memory,
         }
     }

@@ -3,6 +3,7 @@
 use super::error::Error;
 use cellar_cell::cell_request::RequestError;
 use cellar_cell::config::Config;
+use cellar_cell::iorm::{self, IormChange};
 use cellar_cell::{group, status};
 use cellar_format::wire::{CellStatus, GroupAction, GroupRequest};
 use serde_json::Value;
@@ -38,6 +39,11 @@ impl Connection {
 
     pub fn send(&self, request: &GroupRequest) -> Result<Value, Error> {
         group::request(&self.socket, request).map_err(error)
+    }
+
+    /// Changes the plan of the resource manager, and returns its state.
+    pub fn iorm(&self, change: &IormChange) -> Result<Value, Error> {
+        iorm::request(&self.socket, change).map_err(error)
     }
 
     /// Adds a disk to the group, and to the configuration file if it is known. Returns false if the operator must extend the

@@ -49,6 +49,8 @@ pub enum Kind {
     FileTypeIoQuery = 12,
     /// Requests the state of the disk group, after an action on it.
     GroupRequest = 13,
+    /// Requests the state of the resource manager, after a change of its plan. The payload is JSON text.
+    IormRequest = 14,
     Welcome = 64,
     Batch = 65,
     Passthru = 66,
@@ -74,6 +76,8 @@ pub enum Kind {
     LeafLinks = 81,
     /// Heap rows that the backend must check.
     HeapTids = 82,
+    /// The state of the resource manager as JSON text.
+    IormReport = 83,
 }
 
 impl Kind {
@@ -92,6 +96,7 @@ impl Kind {
             InspectQuery,
             MetricsQuery,
             GroupRequest,
+            IormRequest,
             FileTypeIoQuery,
             Welcome,
             Batch,
@@ -112,6 +117,7 @@ impl Kind {
             FileTypeIoCounts,
             LeafLinks,
             HeapTids,
+            IormReport,
         ]
         .into_iter()
         .find(|kind| *kind as u16 == value)

@@ -8,6 +8,7 @@ mod disk_group;
 mod disk_group_changes;
 mod disks;
 mod flash_cache;
+mod iorm_plan;
 mod metric_current;
 mod metric_definition;
 
@@ -82,25 +83,25 @@ pub trait ObjectType: Sync {
 }
 
 /// All object types that a cell has.
-static TYPES: [&dyn ObjectType; 8] = [
+static TYPES: [&dyn ObjectType; 9] = [
     &cell::Cell,
     &disks::CELL_DISK,
     &disks::GRID_DISK,
     &disk_group::DiskGroup,
     &flash_cache::FlashCache,
     &database::Database,
+    &iorm_plan::IormPlan,
     &metric_definition::MetricDefinition,
     &metric_current::MetricCurrent,
 ];
 
 /// Object types of Oracle's CellCLI that a cell does not have, and why.
-const ABSENT: [(&str, &str); 10] = [
+const ABSENT: [(&str, &str); 9] = [
     ("ALERTDEFINITION", "this cell raises no alerts; dist/prometheus-alerts.yml has alert rules for Prometheus"),
     ("ALERTHISTORY", "this cell raises no alerts; dist/prometheus-alerts.yml has alert rules for Prometheus"),
     ("FLASHCACHECONTENT", "this cell does not list the objects in its flash cache; LIST FLASHCACHE shows its use"),
     ("FLASHLOG", "this cell has no flash log"),
-    ("IORMPLAN", "this cell has no I/O resource management"),
-    ("IORMPROFILE", "this cell has no I/O resource management"),
+    ("IORMPROFILE", "this cell has no profiles; ALTER IORMPLAN has a directive for each database"),
     ("LUN", "this cell does not manage devices; LIST CELLDISK shows its disks"),
     ("METRICHISTORY", "this cell keeps no history of metrics; LIST METRICCURRENT shows the present values"),
     ("PHYSICALDISK", "this cell does not manage devices; LIST CELLDISK shows its disks"),

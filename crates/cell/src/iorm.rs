@@ -1,0 +1,57 @@
+//! Requests of an operator to the resource manager, and its state as JSON.
+
+use crate::cell_request::{CellRequest, RequestError};
+use cellar_format::wire::Kind;
+use cellar_storage::iorm::{DeviceReport, Iorm};
+use cellar_storage::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// Time limit of each send and receive.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What to change before the cell reports the state. None leaves a part as it is.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IormChange {
+    pub objective: Option<String>,
+    pub dbplan: Option<String>,
+}
+
+/// Sends a request to the cell that listens on `socket`, and returns the state of the resource manager after it.
+pub fn request(socket: &Path, change: &IormChange) -> std::result::Result<Value, RequestError> {
+    let text = json!(change).to_string();
+    let mut sent = CellRequest::send(socket, TIMEOUT, Kind::IormRequest, |out| out.extend_from_slice(text.as_bytes()))?;
+    let text = sent.receive(Kind::IormReport, |payload| Ok(payload.to_vec()))?;
+    serde_json::from_slice(&text).map_err(|error| sent.no_answer(io::Error::other(error).into()))
+}
+
+/// Does what a request says, and returns the state of the resource manager.
+pub(crate) fn answer(iorm: &Iorm, request: &[u8]) -> Result<Value> {
+    let change: IormChange = serde_json::from_slice(request)
+        .map_err(|error| Error::new(ErrorKind::Invalid, format!("the request is not valid: {error}")))?;
+    if change.objective.is_some() || change.dbplan.is_some() {
+        iorm.alter(change.objective.as_deref(), change.dbplan.as_deref())?;
+    }
+    Ok(report(iorm))
+}
+
+fn report(iorm: &Iorm) -> Value {
+    let device = |device: DeviceReport| {
+        json!({
+            "path": device.path.display().to_string(),
+            "waiting": device.waiting,
+            "idle_p99_us": device.idle_p99.map(|latency| latency.as_micros() as u64),
+            "large_budget_us": (device.large_budget * 1e6) as u64,
+            "depth_us": (device.depth * 1e6) as u64,
+        })
+    };
+    json!({
+        "objective": iorm.plan().objective.to_string(),
+        "dbplan": iorm.dbplan(),
+        "devices": iorm.devices().into_iter().map(device).collect::<Vec<_>>(),
+    })
+}
