@@ -29,6 +29,8 @@ pub enum SessionError {
     Inspect(#[from] InspectError),
     #[error(transparent)]
     Group(#[from] cellar_storage::Error),
+    #[error(transparent)]
+    Iorm(cellar_storage::Error),
 }
 
 impl From<Corrupt> for SessionError {
@@ -97,6 +99,10 @@ impl SessionError {
             Self::Inspect(InspectError::NotFound { .. }) => ("42704", "the cell has no such object", ""),
             Self::Inspect(_) => ("58030", "the cell could not read the object", DISKS_HINT),
             Self::Group(_) => ("55000", "the cell could not change its disk group", ""),
+            Self::Iorm(error) if error.kind() == ErrorKind::Invalid => {
+                ("22023", "the cell could not change the IORM plan", "")
+            }
+            Self::Iorm(_) => ("58030", "the cell could not keep the IORM plan", DISKS_HINT),
             Self::Compression(CompressionError::Encode(_)) => {
                 ("XX000", "the cell could not compress the table", "The table is unchanged. Report this as a bug.")
             }
@@ -108,6 +114,8 @@ impl SessionError {
             // The message states the cause completely.
             Self::Scan(ScanError::Stopping) | Self::Compression(CompressionError::Stopping) => String::new(),
             Self::Scan(ScanError::Unsupported(cause)) => ErrorReport::detail_of(cause),
+            // Begins with the name of an attribute.
+            Self::Iorm(cause) => cause.to_string(),
             _ => ErrorReport::detail_of(self),
         };
         ErrorReport { sqlstate: sqlstate.to_owned(), message: message.to_owned(), detail, hint: hint.to_owned() }

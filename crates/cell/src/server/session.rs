@@ -130,7 +130,7 @@ impl<'a> Session<'a> {
                     self.stream.send(Kind::GroupReport, |out| out.extend_from_slice(text.as_bytes()))?;
                 }
                 (Kind::IormRequest, payload) => {
-                    let text = iorm::answer(&state.iorm, payload)?.to_string();
+                    let text = iorm::answer(&state.iorm, payload).map_err(SessionError::Iorm)?.to_string();
                     self.stream.send(Kind::IormReport, |out| out.extend_from_slice(text.as_bytes()))?;
                 }
                 (Kind::Compress, payload) => {
