@@ -7,15 +7,16 @@
 use super::{
     Disk, DiskFile, DiskIoStats, FileStamp, ModelParameters, ModelStatus, Space, StartedRead, Stream, no_wait,
 };
-use crate::iorm::{DeviceQueue, IoKind, Iorm, Operation, SPLIT_BYTES, current};
+use crate::iorm::{DeviceQueue, IoKind, Iorm, Operation, current};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A read at most this far from the end of the previous one of the file is sequential.
-const SEQUENTIAL_BYTES: u64 = 16 << 20;
+/// A request is sequential if it begins at most this many times its length from the end of the previous one of the file: threads
+/// of a scan, and read-ahead, read neighbouring parts out of order.
+const SEQUENTIAL_LENGTHS: u64 = 16;
 
 #[derive(Debug)]
 pub struct ScheduledDisk {
@@ -110,13 +111,17 @@ struct ScheduledFile {
     last_end: AtomicU64,
 }
 
+fn is_sequential(last_end: u64, offset: u64, bytes: usize) -> bool {
+    offset.abs_diff(last_end) <= SEQUENTIAL_LENGTHS * bytes as u64
+}
+
 /// How to read a file.
 type Read = fn(&dyn DiskFile, &mut [u8], u64) -> io::Result<usize>;
 
 impl ScheduledFile {
     fn operation(&self, is_write: bool, bytes: usize, offset: u64) -> Operation {
         let last_end = self.last_end.swap(offset + bytes as u64, Ordering::Relaxed);
-        Operation { is_write, bytes, is_sequential: offset.abs_diff(last_end) <= SEQUENTIAL_BYTES }
+        Operation { is_write, bytes, is_sequential: is_sequential(last_end, offset, bytes) }
     }
 
     fn read(&self, buffer: &mut [u8], offset: u64, read: Read) -> io::Result<usize> {
@@ -133,8 +138,8 @@ impl ScheduledFile {
         // The parts of a large read have its kind, whatever their length.
         let kind = origin.kind_of(buffer.len());
         let origin = crate::iorm::Origin { kind, ..origin };
-        let is_split = kind == IoKind::Large && buffer.len() > SPLIT_BYTES && self.queue.splits_large();
-        let part_bytes = if is_split { SPLIT_BYTES } else { buffer.len().max(1) };
+        let split_bytes = (kind == IoKind::Large).then(|| self.queue.split_bytes()).flatten();
+        let part_bytes = split_bytes.unwrap_or(buffer.len()).max(1);
         let mut total = 0;
         for part in buffer.chunks_mut(part_bytes) {
             let (length, at) = (part.len(), offset + total as u64);
@@ -237,6 +242,14 @@ mod tests {
         read(4);
         iorm.alter(Some("off"), None).unwrap();
         read(1);
+    }
+
+    #[test]
+    fn random_reads_of_a_small_file_are_not_sequential() {
+        let of_blocks = |from: u64, to: u64| is_sequential(from * 8192, to * 8192, 8192);
+        assert!(of_blocks(1, 1) && of_blocks(1, 9) && of_blocks(9, 1));
+        assert!(!of_blocks(1, 64) && !of_blocks(64, 1));
+        assert!(is_sequential(1 << 20, 9 << 20, 1 << 20), "threads of a scan");
     }
 
     #[test]

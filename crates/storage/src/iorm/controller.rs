@@ -2,7 +2,8 @@
 //!
 //! The latency of small I/O without large I/O is learned. A small request that takes longer than the target halves the budget of
 //! large I/O. 99 requests must meet the target for each that missed it before the budget grows again, so that about one in a
-//! hundred misses it. While no small I/O comes, large I/O is not held back.
+//! hundred misses it. Between two starts of large requests it grows by a factor at most, because only large I/O shows whether a budget
+//! is too high. While no small I/O comes, large I/O is not held back.
 
 use super::plan::{Objective, Target};
 use super::{DeviceSeconds, Nanoseconds, SECOND};
@@ -16,16 +17,18 @@ const DECAY_AFTER: u64 = 2048;
 /// Factors of the budget for a request that missed the target, and for one that met it.
 const DECREASE: f64 = 0.5;
 const INCREASE: f64 = 1.03;
+/// The budget is at most this multiple of the one with which the last large request started.
+const GROWTH_MAX: f64 = 1.5;
 /// Requests that must meet the target for each that missed it, and at most.
 const DEBT_OF_MISS: u32 = 99;
-const DEBT_MAX: u32 = 400;
+const DEBT_MAX: u32 = 99 * 16;
 /// The budget of large I/O, in requests, until small I/O has met the target beside it.
 const START_REQUESTS: f64 = 1.0;
 
-const BUCKETS: usize = 256;
-const BUCKETS_PER_OCTAVE: f64 = 8.0;
+const BUCKETS: usize = 384;
+const BUCKETS_PER_OCTAVE: f64 = 16.0;
 
-/// Latencies in buckets of an eighth of an octave, from a microsecond.
+/// Latencies in buckets of a sixteenth of an octave (4.4 %), from a microsecond.
 #[derive(Debug)]
 struct Latencies {
     buckets: [u32; BUCKETS],
@@ -51,7 +54,7 @@ impl Latencies {
         let mut left = (self.count as f64 * (1.0 - share)) as u64;
         for (at, bucket) in self.buckets.iter().enumerate().rev() {
             if u64::from(*bucket) > left {
-                return (1000.0 * ((at + 1) as f64 / BUCKETS_PER_OCTAVE).exp2()) as Nanoseconds;
+                return (1000.0 * ((at as f64 + 0.5) / BUCKETS_PER_OCTAVE).exp2()) as Nanoseconds;
             }
             left -= u64::from(*bucket);
         }
@@ -68,6 +71,8 @@ pub struct Controller {
     /// Large I/O that may be in flight. Less than the cost of one request: the part of the time in which one is.
     budget: DeviceSeconds,
     budget_max: DeviceSeconds,
+    /// The budget when the last large request started.
+    budget_at_start: DeviceSeconds,
     /// When the last small request arrived or ended.
     last_small: Option<Nanoseconds>,
     /// The budget has been lowered for requests that arrived before this time.
@@ -86,6 +91,7 @@ impl Controller {
             idle: Latencies { buckets: [0; BUCKETS], count: 0, p99: 0 },
             budget: 0.0,
             budget_max,
+            budget_at_start: 0.0,
             last_small: None,
             lowered: 0,
             debt: 0,
@@ -144,7 +150,8 @@ impl Controller {
         } else if self.debt > 0 {
             self.debt -= 1;
         } else if is_wanted {
-            self.budget = (self.budget * INCREASE).min(self.budget_max);
+            let most = self.budget_max.min(self.budget_at_start * GROWTH_MAX);
+            self.budget = (self.budget * INCREASE).min(most).max(self.budget);
         }
     }
 
@@ -190,6 +197,7 @@ impl Controller {
         if self.budget == 0.0 {
             self.budget = START_REQUESTS * cost;
         }
+        self.budget_at_start = self.budget;
         self.next_large = match self.objective {
             Objective::Static(percent) if percent < 100 => {
                 self.next_large.max(seconds - self.budget_max) + cost * 100.0 / f64::from(percent.max(1))

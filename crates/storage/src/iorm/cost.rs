@@ -3,7 +3,7 @@
 //! The figures of a device model are measured in model time when the disk is opened. For another device they are those of an
 //! ordinary flash device: shares depend only on the ratio between the costs of small and large requests.
 
-use super::{DeviceSeconds, SPLIT_BYTES};
+use super::{DeviceSeconds, SPLIT_BYTES_MAX, SPLIT_BYTES_MIN};
 use crate::disk::{Access, Completion, ModelParameters, Request};
 
 /// Blocks of PostgreSQL and reads of scans, which the figures are measured with.
@@ -14,6 +14,8 @@ const REQUESTS: u64 = 400;
 const DEPTH_MAX: u64 = 64;
 /// The depth of a device is the least at which random reads reach this part of their highest rate.
 const DEPTH_RATE: f64 = 0.95;
+/// A part of a large read takes at most this multiple of the time of a small read.
+const SPLIT_RATIO: f64 = 2.0;
 /// Part of the device's addresses that a measurement uses.
 const SPAN_BYTES: u64 = 64 << 30;
 
@@ -23,6 +25,8 @@ pub struct CostModel {
     write: Direction,
     /// Device time of requests in flight with which the device is fully used; at least two parts of large reads.
     pub depth: DeviceSeconds,
+    /// Length of the parts of large reads while small I/O is active. A part alone takes at most twice as long as a small read.
+    pub split_bytes: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -56,7 +60,7 @@ impl CostModel {
     pub fn ordinary() -> Self {
         let read = Direction::of_rates(100_000.0, 60_000.0, 1000.0);
         let write = Direction::of_rates(50_000.0, 30_000.0, 500.0);
-        Self { read, write, depth: 32.0 / 60_000.0 }
+        Self { read, write, depth: 32.0 / 60_000.0, split_bytes: SPLIT_BYTES_MAX }
     }
 
     /// Measures a device model. `time_scale` is real seconds per model second.
@@ -74,8 +78,17 @@ impl CostModel {
         };
         let read = direction(Access::Read, highest);
         let write = direction(Access::Write, rate(Access::Write, SMALL_BYTES, false, depth));
-        let depth = (depth as f64 * read.cost(SMALL_BYTES as usize, false)).max(2.0 * read.cost(SPLIT_BYTES, true));
-        Self { read: read.scaled(time_scale), write: write.scaled(time_scale), depth: depth * time_scale }
+        let depth = (depth as f64 * read.cost(SMALL_BYTES as usize, false)).max(2.0 * read.cost(SPLIT_BYTES_MAX, true));
+        let shortest = 1.0 / rate(Access::Read, SMALL_BYTES, false, 1);
+        let is_short = |bytes: &u64| 1.0 / rate(Access::Read, *bytes, false, 1) <= SPLIT_RATIO * shortest;
+        let lengths = std::iter::successors(Some(SPLIT_BYTES_MAX as u64), |bytes| Some(bytes / 2));
+        let split = lengths.take_while(|bytes| *bytes > SPLIT_BYTES_MIN as u64).find(is_short);
+        Self {
+            read: read.scaled(time_scale),
+            write: write.scaled(time_scale),
+            depth: depth * time_scale,
+            split_bytes: split.map_or(SPLIT_BYTES_MIN, |bytes| bytes as usize),
+        }
     }
 
     pub fn cost(&self, is_write: bool, bytes: usize, is_sequential: bool) -> DeviceSeconds {
@@ -118,10 +131,11 @@ mod tests {
             let costs = CostModel::of_model(&parameters, 1.0);
             let (small, large) = (costs.cost(false, 8192, false), costs.cost(false, 1 << 20, true));
             println!(
-                "{name}: 8 KiB {:.0} us, 1 MiB {:.0} us, depth {:.2} ms",
+                "{name}: 8 KiB {:.0} us, 1 MiB {:.0} us, depth {:.2} ms, parts of {} KiB",
                 small * 1e6,
                 large * 1e6,
-                costs.depth * 1e3
+                costs.depth * 1e3,
+                costs.split_bytes >> 10
             );
             assert!(small > 1e-6 && small < 0.01 && large > 1e-4 && large < 0.1, "{name}");
             assert!(costs.depth >= small * 0.99 && costs.depth < 0.5, "{name}");

@@ -95,9 +95,10 @@ impl DeviceQueue {
         self.is_active() && self.state.lock().scheduler.would_wait(self.now(), origin.kind_of(bytes))
     }
 
-    /// Returns whether large reads are to be split.
-    pub fn splits_large(&self) -> bool {
-        self.is_active() && self.state.lock().scheduler.splits_large(self.now())
+    /// Returns the length of the parts into which large reads are to be split now, if they are.
+    pub fn split_bytes(&self) -> Option<usize> {
+        let is_split = self.is_active() && self.state.lock().scheduler.splits_large(self.now());
+        is_split.then_some(self.costs.split_bytes)
     }
 
     /// Runs a request when the scheduler starts it.

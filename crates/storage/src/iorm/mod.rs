@@ -36,5 +36,6 @@ pub type DeviceSeconds = f64;
 
 const SECOND: f64 = 1e9;
 
-/// Large reads are split into parts of this length while small I/O is active.
-pub(crate) const SPLIT_BYTES: usize = 256 << 10;
+/// Large reads are split while small I/O is active, into parts whose length is between these.
+const SPLIT_BYTES_MIN: usize = 32 << 10;
+const SPLIT_BYTES_MAX: usize = 256 << 10;

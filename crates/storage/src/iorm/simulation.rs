@@ -24,7 +24,6 @@ fn seeds() -> Range<u64> {
 }
 
 const SMALL: usize = 8192;
-const LARGE: usize = super::SPLIT_BYTES;
 
 /// A closed loop: each of `outstanding` slots issues its next request `think` after the end of the previous one.
 #[derive(Debug, Clone)]
@@ -54,8 +53,9 @@ impl Client {
         Self { think, ..self }
     }
 
-    fn bytes(&self) -> usize {
-        if self.kind == IoKind::Small { SMALL } else { LARGE }
+    /// Scans read parts, as with small I/O beside them.
+    fn bytes(&self, costs: &CostModel) -> usize {
+        if self.kind == IoKind::Small { SMALL } else { costs.split_bytes }
     }
 }
 
@@ -111,7 +111,7 @@ impl Simulation {
                 if client.active.end <= now {
                     continue;
                 }
-                let cost = self.costs.cost(false, client.bytes(), client.kind == IoKind::Large);
+                let cost = self.costs.cost(false, client.bytes(&self.costs), client.kind == IoKind::Large);
                 let (database, group) = (DatabaseId(client.database), GroupId(client.group));
                 self.scheduler.submit(now, Request { id: next_id, database, group, kind: client.kind, cost });
                 requests.insert(next_id, (slot, now));
@@ -120,7 +120,7 @@ impl Simulation {
             while let Some(start) = self.scheduler.start(now) {
                 let (slot, _) = requests[&start.id];
                 let number = slots[slot];
-                let length = clients[number].bytes() as u64;
+                let length = clients[number].bytes(&self.costs) as u64;
                 let offset = match clients[number].kind {
                     IoKind::Small => self.random() % (32 << 30) / length * length,
                     _ => {
@@ -202,7 +202,7 @@ fn scans_and_block_reads_share_device_time() {
         let seconds = |ended: &[Ended], bytes, is_sequential| {
             count(ended, 2 * SECOND..20 * SECOND) * simulation.costs.cost(false, bytes, is_sequential)
         };
-        let ratio = seconds(&ended[0], SMALL, false) / seconds(&ended[1], LARGE, true);
+        let ratio = seconds(&ended[0], SMALL, false) / seconds(&ended[1], simulation.costs.split_bytes, true);
         assert!((0.9..1.1).contains(&ratio), "seed {seed}: {ratio}");
     }
 }
@@ -280,7 +280,8 @@ fn beside_a_scan(model: &str, objective: Objective, seed: u64) -> (f64, f64, f64
     let ended = simulation.run(&clients, 3 * third);
     let p99 = |during| percentile(&ended[0], during, 0.99);
     let soon = third + 200 * MS;
-    let scanned = count(&ended[1], soon..3 * third) * LARGE as f64 / ((3 * third - soon) as f64 / 1e9) / 1e6;
+    let scanned = count(&ended[1], soon..3 * third) * simulation.costs.split_bytes as f64;
+    let scanned = scanned / ((3 * third - soon) as f64 / 1e9) / 1e6;
     (p99(third / 5..third), p99(soon..soon + third / 2), p99(third + third / 2..3 * third), scanned)
 }
 
@@ -307,7 +308,7 @@ fn check_latency(model: &str, allowance: f64) {
     }
 }
 
-// Latencies are learned in steps of an eighth of an octave (9 %), and the percentiles of few requests vary.
+// Latencies are learned in steps of a sixteenth of an octave (4.4 %), and the percentiles of few requests vary.
 
 #[test]
 fn small_reads_of_a_hard_disk_keep_their_latency_beside_a_scan() {
