@@ -11,9 +11,10 @@
 
 mod arena;
 
+use crate::iorm::{Urgency, with_urgency};
 use arena::Arena;
 use cellar_format::units::{REGION_BYTES, RegionIndex, RegionVersion};
-use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock};
+use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock, RwLockWriteGuard};
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
@@ -36,6 +37,20 @@ struct CacheSlot {
     content: Arc<RwLock<Content>>,
     /// Set at each use, cleared by the clock hand.
     referenced: AtomicBool,
+    /// Raised while a change waits for a load.
+    urgency: Arc<Urgency>,
+}
+
+impl CacheSlot {
+    /// Locks the slot for a change. A load into the slot that waits in the queue of a device starts at once.
+    fn lock_for_change(&self) -> RwLockWriteGuard<'_, Content> {
+        self.content.try_write().unwrap_or_else(|| {
+            self.urgency.raise();
+            let content = self.content.write();
+            self.urgency.lower();
+            content
+        })
+    }
 }
 
 /// The content of a slot.
@@ -164,7 +179,8 @@ impl Cache {
             let (valid, version, cost) = (0, RegionVersion::NONE, IoCost::default());
             let content =
                 Content { owner: None, memory, valid, version, cost, is_cost_unreported: AtomicBool::new(false) };
-            Arc::new(CacheSlot { content: Arc::new(RwLock::new(content)), referenced: AtomicBool::new(false) })
+            let (content, referenced) = (Arc::new(RwLock::new(content)), AtomicBool::new(false));
+            Arc::new(CacheSlot { content, referenced, urgency: Arc::default() })
         };
         Ok(Self {
             slots: (0..arena.slots()).map(slot).collect(),
@@ -261,7 +277,7 @@ impl Cache {
         }
         // Released unless the load succeeds: after an error, and after a panic of the loader.
         let claimed = ClaimedSlot { cache: self, content: &mut content };
-        let loaded = load(claimed.content.memory.bytes_mut())?;
+        let loaded = with_urgency(&slot.urgency, || load(claimed.content.memory.bytes_mut()))?;
         std::mem::forget(claimed);
         content.valid = loaded.valid;
         content.version = loaded.version;
@@ -336,7 +352,7 @@ impl Cache {
             let stop = end.min(base + REGION_BYTES as u64);
             let slot = file.slots.lock().get(&region).cloned();
             if let Some(slot) = slot {
-                let mut content = slot.content.write();
+                let mut content = slot.lock_for_change();
                 if owns(&content, file, region) {
                     let at = (start - base) as usize..(stop - base) as usize;
                     let bytes = &data[(start - offset) as usize..(stop - offset) as usize];
@@ -360,7 +376,7 @@ impl Cache {
             inside.map(|(region, slot)| (*region, slot.clone())).collect()
         };
         for (region, slot) in inside_range {
-            let mut content = slot.content.write();
+            let mut content = slot.lock_for_change();
             if owns(&content, file, region) {
                 self.release(&mut content);
                 slot.referenced.store(false, Ordering::Relaxed);
@@ -431,5 +447,46 @@ impl Drop for Cache {
                 self.release(&mut content);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::iorm::is_urgent;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_load_that_a_write_waits_for_becomes_urgent_and_the_next_load_is_not() {
+        let (cache, file) = (Cache::new(REGION_BYTES as u64).unwrap(), Arc::new(CachedFile::default()));
+        let loaded = Loaded { valid: REGION_BYTES, version: RegionVersion::NONE, cost: IoCost::default() };
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let load = scope.spawn(|| {
+                let until_urgent = |_: &mut [u8]| {
+                    assert!(!is_urgent());
+                    sender.send(()).unwrap();
+                    let started = Instant::now();
+                    while !is_urgent() && started.elapsed() < Duration::from_secs(10) {
+                        std::thread::yield_now();
+                    }
+                    Ok::<_, io::Error>(loaded)
+                };
+                drop(cache.get(&file, RegionIndex(0), until_urgent).unwrap());
+                !is_urgent()
+            });
+            receiver.recv().unwrap();
+            let started = Instant::now();
+            cache.patch(&file, 0, &[7], RegionVersion::NONE);
+            assert!(load.join().unwrap() && started.elapsed() < Duration::from_secs(5));
+        });
+        assert_eq!(cache.find(&file, RegionIndex(0)).unwrap().bytes()[..2], [7, 0]);
+        cache.forget(&file, RegionIndex(0)..RegionIndex(1));
+        let mut was_urgent = true;
+        let next = |_: &mut [u8]| {
+            was_urgent = is_urgent();
+            Ok::<_, io::Error>(loaded)
+        };
+        assert!(cache.get(&file, RegionIndex(0), next).unwrap().is_some() && !was_urgent);
     }
 }

@@ -152,6 +152,12 @@ pub trait Disk: Send + Sync + Debug {
         true
     }
 
+    /// Returns the disk with a wrapper around the part that uses the device, for a disk whose requests wait in a queue of the cell;
+    /// None for other disks.
+    fn wrapped_inside(&self, _wrap: &dyn Fn(Arc<dyn Disk>) -> Arc<dyn Disk>) -> Option<Arc<dyn Disk>> {
+        None
+    }
+
     /// Returns whether operations end after a time limit.
     fn is_watched(&self) -> bool {
         false

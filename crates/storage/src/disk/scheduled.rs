@@ -92,6 +92,9 @@ impl Disk for ScheduledDisk {
     fn is_accessible(&self) -> bool {
         self.disk.is_accessible()
     }
+    fn wrapped_inside(&self, wrap: &dyn Fn(Arc<dyn Disk>) -> Arc<dyn Disk>) -> Option<Arc<dyn Disk>> {
+        Some(Arc::new(Self { disk: wrap(self.disk.clone()), queue: self.queue.clone() }))
+    }
     fn is_watched(&self) -> bool {
         self.disk.is_watched()
     }
@@ -179,11 +182,17 @@ impl DiskFile for ScheduledFile {
     }
     fn start_read(&self, read: StartedRead) {
         let operation = self.operation(false, read.length, read.offset);
-        // The engines below read at once.
-        match no_wait::is_on() {
-            true => self.queue.pass(current(), operation, || self.file.start_read(read)),
-            false => self.queue.run(current(), operation, || self.file.start_read(read)),
-        }
+        let queue = self.queue.clone();
+        let ended = match no_wait::is_on() {
+            true => DeviceQueue::begin_at_once(queue, current(), operation),
+            false => DeviceQueue::begin(queue, current(), operation),
+        };
+        let done = read.done;
+        let done = Box::new(move |result| {
+            drop(ended);
+            done(result);
+        });
+        self.file.start_read(StartedRead { done, ..read });
     }
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
         let (origin, operation) = (current(), self.operation(true, data.len(), offset));
@@ -215,8 +224,10 @@ impl DiskFile for ScheduledFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{CountedDisk, DirectoryDisk, DiskOperation};
+    use crate::disk::pool::Pool;
+    use crate::disk::{AlignedBytes, CountedDisk, DirectoryDisk, DiskOperation, WatchedDisk};
     use crate::iorm::{DatabaseId, Origin, within};
+    use std::time::{Duration, Instant};
 
     #[test]
     fn large_reads_are_split_while_small_ones_are_active_and_return_the_same_bytes() {
@@ -250,6 +261,40 @@ mod tests {
         assert!(of_blocks(1, 1) && of_blocks(1, 9) && of_blocks(9, 1));
         assert!(!of_blocks(1, 64) && !of_blocks(64, 1));
         assert!(is_sequential(1 << 20, 9 << 20, 1 << 20), "threads of a scan");
+    }
+
+    #[test]
+    fn the_time_in_the_queue_does_not_count_towards_the_time_limit_of_the_disk() {
+        const TIMEOUT: Duration = Duration::from_millis(60);
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
+        let (iorm, pool) = (Iorm::default(), Arc::new(Pool::default()));
+        let scheduled = ScheduledDisk::new(directory, &iorm, None);
+        let watch = |disk| Arc::new(WatchedDisk::new(disk, pool.clone(), TIMEOUT)) as Arc<dyn Disk>;
+        let disk = scheduled.wrapped_inside(&watch).unwrap();
+        let file = disk.open(7, Stream::Data, true).unwrap().unwrap();
+        file.write_at(&[1; 8192], 0).unwrap();
+        iorm.alter(Some("high_throughput"), Some("((name=16384,share=1,limit=1))")).unwrap();
+        let origin = Origin { database: iorm.database("16384"), ..Origin::default() };
+        // A cost of 4 ms: the next request is due after 0.4 s.
+        let use_up = || {
+            let operation = Operation { is_write: false, bytes: 4 << 20, is_sequential: true };
+            scheduled.queue.run(origin, operation, || std::thread::sleep(Duration::from_millis(8)));
+        };
+        let started = Instant::now();
+        let waited = || started.elapsed() > 3 * TIMEOUT;
+        use_up();
+        let read = within(origin, || file.read_direct(&mut AlignedBytes::new(8192), 0));
+        assert_eq!((read.unwrap(), waited()), (8192, true));
+        assert_eq!(pool.oldest().filter(|age| *age >= TIMEOUT), None);
+
+        let started = Instant::now();
+        use_up();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let done = Box::new(move |result: io::Result<(AlignedBytes, usize)>| sender.send(result).unwrap());
+        within(origin, || file.start_read(StartedRead { length: 8192, offset: 0, direct: true, done }));
+        assert!(started.elapsed() > 3 * TIMEOUT, "the time of the read begins after the time in the queue");
+        assert_eq!(receiver.recv_timeout(TIMEOUT).unwrap().unwrap().1, 8192);
     }
 
     #[test]

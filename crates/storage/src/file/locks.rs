@@ -15,6 +15,7 @@
 //! Debug builds check 1 to 3: acquiring one of them while holding it or a later one, of any file, panics.
 
 use super::FileData;
+use crate::iorm::Expedited;
 use parking_lot::{Mutex, MutexGuard};
 use std::cell::Cell;
 use std::ops::Deref;
@@ -89,6 +90,8 @@ pub struct SyncGuard<'a> {
 pub struct WriteGuard<'a> {
     file: &'a FileData,
     _lock: Ranked<'a>,
+    /// Writes of sessions wait for the lock.
+    _expedited: Expedited,
 }
 
 impl Deref for WriteGuard<'_> {
@@ -110,7 +113,8 @@ impl FileData {
 
     /// Completes the undoing of a failed write first.
     pub fn lock_write(&self) -> WriteGuard<'_> {
-        let write = WriteGuard { file: self, _lock: Ranked::lock(&self.locks.write, Rank::Write) };
+        let _lock = Ranked::lock(&self.locks.write, Rank::Write);
+        let write = WriteGuard { file: self, _lock, _expedited: Expedited::begin() };
         write.undo_growth();
         write
     }
@@ -119,7 +123,7 @@ impl FileData {
     /// order does not matter.
     pub fn try_lock_write(&self) -> Option<WriteGuard<'_>> {
         let lock = self.locks.write.try_lock().filter(|_| !self.is_overlong.load(Ordering::Acquire))?;
-        Some(WriteGuard { file: self, _lock: Ranked::held(lock, Rank::Write) })
+        Some(WriteGuard { file: self, _lock: Ranked::held(lock, Rank::Write), _expedited: Expedited::begin() })
     }
 
     /// Acquires the locks for a truncate, punch or zero, which syncs the file if it has compression units. If there

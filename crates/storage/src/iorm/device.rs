@@ -4,10 +4,12 @@ use super::cost::CostModel;
 use super::fair::Request;
 use super::manager::{ClassCounters, Counted};
 use super::plan::{Objective, Terms};
+use super::urgent::{self, Waiting};
 use super::{DatabaseId, DeviceSeconds, IoKind, IoSize, Nanoseconds, Origin, Scheduler};
 use crate::disk::SMALL_BYTES_MAX;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,7 +94,9 @@ impl DeviceQueue {
 
     /// Returns whether a request would wait now.
     pub fn would_wait(&self, origin: Origin, bytes: usize) -> bool {
-        self.is_active() && self.state.lock().scheduler.would_wait(self.now(), origin.kind_of(bytes))
+        self.is_active()
+            && !urgent::is_urgent()
+            && self.state.lock().scheduler.would_wait(self.now(), origin.kind_of(bytes))
     }
 
     /// Returns the length of the parts into which large reads are to be split now, if they are.
@@ -103,73 +107,86 @@ impl DeviceQueue {
 
     /// Runs a request when the scheduler starts it.
     pub fn run<T>(&self, origin: Origin, operation: Operation, work: impl FnOnce() -> T) -> T {
-        if !self.is_active() {
-            return work();
-        }
-        let kind = origin.kind_of(operation.bytes);
-        let cost = self.costs.cost(operation.is_write, operation.bytes, operation.is_sequential);
-        let (id, waited) = self.wait(origin, kind, cost);
-        // Ends the request also after a panic.
-        let ended = Ended { queue: self, id, origin, operation, waited };
+        let ended = Self::begin(self, origin, operation);
         let result = work();
         drop(ended);
         result
     }
 
-    fn wait(&self, origin: Origin, kind: IoKind, cost: DeviceSeconds) -> (u64, Nanoseconds) {
+    /// Runs a request that does not wait, and charges its database.
+    pub fn pass<T>(&self, origin: Origin, operation: Operation, work: impl FnOnce() -> T) -> T {
+        let ended = Self::begin_at_once(self, origin, operation);
+        let result = work();
+        drop(ended);
+        result
+    }
+
+    /// Waits until the scheduler starts a request, which ends when the value is dropped. None if the objective is off.
+    pub fn begin<Q: Deref<Target = Self>>(queue: Q, origin: Origin, operation: Operation) -> Option<Ended<Q>> {
+        if !queue.is_active() {
+            return None;
+        }
+        if urgent::is_urgent() {
+            return Self::begin_at_once(queue, origin, operation);
+        }
+        let (id, waited) = queue.wait(queue.request(origin, operation));
+        Some(Ended { queue, id, origin, operation, waited })
+    }
+
+    /// Starts a request, which ends when the value is dropped. None if the objective is off.
+    pub fn begin_at_once<Q: Deref<Target = Self>>(queue: Q, origin: Origin, operation: Operation) -> Option<Ended<Q>> {
+        if !queue.is_active() {
+            return None;
+        }
+        let request = queue.request(origin, operation);
+        let id = {
+            let mut state = queue.state.lock();
+            let id = state.submit(queue.now(), request);
+            state.scheduler.start_overdue(queue.now(), id);
+            id
+        };
+        Some(Ended { queue, id, origin, operation, waited: 0 })
+    }
+
+    /// The number follows when the request is submitted.
+    fn request(&self, origin: Origin, operation: Operation) -> Request {
+        let Operation { is_write, bytes, is_sequential } = operation;
+        let cost = self.costs.cost(is_write, bytes, is_sequential);
+        Request { id: 0, database: origin.database, group: origin.group, kind: origin.kind_of(bytes), cost }
+    }
+
+    fn wait(&self, request: Request) -> (u64, Nanoseconds) {
         let arrived = self.now();
         let mut state = self.state.lock();
-        state.next_id += 1;
-        let id = state.next_id;
-        let request = Request { id, database: origin.database, group: origin.group, kind, cost };
-        state.scheduler.submit(arrived, request);
+        let id = state.submit(arrived, request);
         // Mostly the request starts at once.
         if state.start_all_until(arrived, id) {
             return (id, 0);
         }
         let waiter = Arc::new(Waiter { thread: std::thread::current(), has_started: AtomicBool::new(false) });
         state.waiters.insert(id, waiter.clone());
+        let waiting = Waiting::begin();
+        let overdue = arrived + WAIT_MAX.as_nanos() as Nanoseconds;
         loop {
             let now = self.now();
-            let overdue = arrived + WAIT_MAX.as_nanos() as Nanoseconds;
-            let wake = state.scheduler.next_event(now).unwrap_or(overdue).min(overdue);
-            drop(state);
-            if waiter.has_started.load(Ordering::Acquire) {
-                break;
-            }
-            std::thread::park_timeout(Duration::from_nanos(wake.saturating_sub(now).max(1)));
-            state = self.state.lock();
-            let now = self.now();
-            state.start_all(now);
-            if now >= overdue && !waiter.has_started.load(Ordering::Acquire) {
+            if now >= overdue || waiting.is_urgent() {
                 state.scheduler.start_overdue(now, id);
                 state.waiters.remove(&id);
                 break;
             }
+            let wake = state.scheduler.next_event(now).unwrap_or(overdue).min(overdue);
+            drop(state);
+            std::thread::park_timeout(Duration::from_nanos(wake.saturating_sub(now).max(1)));
+            if waiter.has_started.load(Ordering::Acquire) {
+                break;
+            }
+            state = self.state.lock();
+            state.start_all(self.now());
+            if waiter.has_started.load(Ordering::Acquire) {
+                break;
+            }
         }
         (id, self.now() - arrived)
-    }
-
-    /// Counts a request that does not wait, and charges its database.
-    pub fn pass<T>(&self, origin: Origin, operation: Operation, work: impl FnOnce() -> T) -> T {
-        if !self.is_active() {
-            return work();
-        }
-        let kind = origin.kind_of(operation.bytes);
-        let cost = self.costs.cost(operation.is_write, operation.bytes, operation.is_sequential);
-        let id = {
-            let mut state = self.state.lock();
-            state.next_id += 1;
-            let id = state.next_id;
-            let now = self.now();
-            state.scheduler.submit(now, Request { id, database: origin.database, group: origin.group, kind, cost });
-            state.scheduler.start_overdue(now, id);
-            id
-        };
-        let ended = Ended { queue: self, id, origin, operation, waited: 0 };
-        let result = work();
-        drop(ended);
-        result
     }
 
     pub fn report(&self) -> DeviceReport {
@@ -186,6 +203,13 @@ impl DeviceQueue {
 }
 
 impl State {
+    /// Gives a request its number, and submits it.
+    fn submit(&mut self, now: Nanoseconds, request: Request) -> u64 {
+        self.next_id += 1;
+        self.scheduler.submit(now, Request { id: self.next_id, ..request });
+        self.next_id
+    }
+
     fn start_all(&mut self, now: Nanoseconds) {
         self.start_all_until(now, 0);
     }
@@ -204,18 +228,18 @@ impl State {
     }
 }
 
-/// Ends a request when it is dropped.
-struct Ended<'a> {
-    queue: &'a DeviceQueue,
+/// Ends a request when it is dropped, also after a panic.
+pub struct Ended<Q: Deref<Target = DeviceQueue>> {
+    queue: Q,
     id: u64,
     origin: Origin,
     operation: Operation,
     waited: Nanoseconds,
 }
 
-impl Drop for Ended<'_> {
+impl<Q: Deref<Target = DeviceQueue>> Drop for Ended<Q> {
     fn drop(&mut self) {
-        let Self { queue, id, origin, operation, waited } = *self;
+        let Self { ref queue, id, origin, operation, waited } = *self;
         let cost = {
             let mut state = queue.state.lock();
             let now = queue.now();
@@ -233,7 +257,7 @@ impl Drop for Ended<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::iorm::{GroupId, origin};
+    use crate::iorm::{Expedited, GroupId, Urgency, origin, with_urgency};
     use std::sync::atomic::AtomicUsize;
 
     const READ: Operation = Operation { is_write: false, bytes: 8192, is_sequential: false };
@@ -308,6 +332,42 @@ mod tests {
             let waited = waiting.join().unwrap();
             assert!(waited >= Duration::from_millis(50) && waited < Duration::from_secs(5), "{waited:?}");
         });
+    }
+
+    /// The load of a region by a limited scan holds a lock that a session waits for.
+    #[test]
+    fn a_request_that_others_wait_for_starts_at_once() {
+        let queue = queue(Objective::HighThroughput);
+        queue.set_terms(DatabaseId(1), Terms { limit: Some(0.01), ..Terms::EQUAL });
+        let long = Operation { bytes: 64 << 20, ..READ };
+        let use_up = || queue.run(of(1, IoKind::Small), long, || std::thread::sleep(Duration::from_millis(40)));
+        use_up();
+        let urgency = Arc::new(Urgency::default());
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            let load = || with_urgency(&urgency, || queue.run(of(1, IoKind::Large), READ, || started.elapsed()));
+            let waiting = scope.spawn(load);
+            while queue.report().waiting == 0 {
+                std::thread::yield_now();
+            }
+            urgency.raise();
+            assert!(waiting.join().unwrap() < Duration::from_secs(2));
+            assert!(load() < Duration::from_secs(2), "the next part does not wait either");
+            urgency.lower();
+            let waiting = scope.spawn(load);
+            while queue.report().waiting == 0 {
+                std::thread::yield_now();
+            }
+            let expedited = scope.spawn(move || {
+                let _expedited = Expedited::begin();
+                load()
+            });
+            assert!(expedited.join().unwrap() < Duration::from_secs(2));
+            assert_eq!(queue.report().waiting, 1, "the other request still waits");
+            urgency.raise();
+            waiting.join().unwrap();
+        });
+        assert_eq!(queue.report().waiting, 0);
     }
 
     #[test]

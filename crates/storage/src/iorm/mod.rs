@@ -21,12 +21,16 @@ mod plan_text;
 mod scheduler;
 #[cfg(test)]
 mod simulation;
+mod urgent;
 
 pub(crate) use device::{DeviceQueue, Operation};
 pub use manager::{ClassCounts, DeviceReport, Iorm};
 pub use origin::{DatabaseId, GroupId, IoKind, IoSize, Origin, carried, current, within};
 pub use plan::{DatabaseNames, Objective, Plan};
 use scheduler::Scheduler;
+#[cfg(test)]
+pub(crate) use urgent::is_urgent;
+pub(crate) use urgent::{Expedited, Urgency, with_urgency};
 
 /// Time in nanoseconds of a clock that never goes back.
 pub type Nanoseconds = u64;

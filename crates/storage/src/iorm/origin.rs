@@ -128,10 +128,10 @@ pub fn within<T>(origin: Origin, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Returns `work` for another thread, where its requests have the origin of this thread.
+/// Returns `work` for another thread, where its requests have the origin and the urgency of this thread.
 pub fn carried<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     let origin = current();
-    move || within(origin, work)
+    super::urgent::carried(move || within(origin, work))
 }
 
 #[cfg(test)]

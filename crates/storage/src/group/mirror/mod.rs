@@ -118,12 +118,12 @@ fn is_refusal(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error().is_some_and(|errno| REFUSALS.contains(&errno))
 }
 
-/// Returns the engine, with a time limit for its operations if the group has one.
+/// Returns the engine, with a time limit for its operations if the group has one. The limit does not include the time in a queue
+/// of the cell.
 fn watched(engine: Arc<dyn Disk>, pool: &Arc<Pool>, patience: Option<Patience>) -> Arc<dyn Disk> {
-    match patience {
-        Some(patience) if !engine.is_watched() => Arc::new(WatchedDisk::new(engine, pool.clone(), patience.timeout)),
-        _ => engine,
-    }
+    let Some(patience) = patience.filter(|_| !engine.is_watched()) else { return engine };
+    let watch = |disk| Arc::new(WatchedDisk::new(disk, pool.clone(), patience.timeout)) as Arc<dyn Disk>;
+    engine.wrapped_inside(&watch).unwrap_or_else(|| watch(engine))
 }
 
 /// By how much the number of the membership increases when disks are left out by force.

@@ -6,6 +6,7 @@
 use super::mirror_disk::MirroredFile;
 use super::{DiskMode, Mirror, is_refusal};
 use crate::disk::{StartedRead, no_wait, pool::timed_out};
+use crate::iorm::Expedited;
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
@@ -50,7 +51,8 @@ impl MirroredFile {
         let (sender, receiver) = sync_channel(disks.len().max(1));
         let (mut waiting, mut failed, mut is_late) = (0, Vec::new(), false);
         let mut left = disks.iter().copied();
-        let deadline = Instant::now() + timeout;
+        // From the start of the first read, which may have waited in the queue of its disk.
+        let mut deadline = None;
         loop {
             if let Some(disk) = left.next() {
                 match self.existing(disk) {
@@ -60,7 +62,10 @@ impl MirroredFile {
                             // The reader may have its bytes from another disk.
                             let _ = sender.send((disk, result));
                         });
+                        // Another disk helps only if it reads at once.
+                        let _expedited = deadline.map(|_| Expedited::begin());
                         file.start_read(StartedRead { length: buffer.len(), offset, direct, done });
+                        deadline.get_or_insert_with(|| Instant::now() + timeout);
                         waiting += 1;
                     }
                     Err(error) => {
@@ -72,7 +77,7 @@ impl MirroredFile {
                 break;
             }
             let is_last = left.len() == 0;
-            let until_deadline = deadline.saturating_duration_since(Instant::now());
+            let until_deadline = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
             match receiver.recv_timeout(if is_last { until_deadline } else { cap.min(until_deadline) }) {
                 Ok((_, Ok((bytes, count)))) => {
                     buffer[..count].copy_from_slice(&bytes[..count]);
