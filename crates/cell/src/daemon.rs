@@ -203,7 +203,7 @@ fn open_volume(
     config: &Config,
     units: &Arc<UnitDirectories>,
     descriptors: u64,
-    iorm: &Iorm,
+    iorm: &Arc<Iorm>,
 ) -> Result<Arc<Volume>, DaemonError> {
     let has_copies = config.disk_group.redundancy != Redundancy::External;
     let models = config.disk_group.models.iter().map(Option::as_ref);
@@ -233,7 +233,7 @@ fn open_volume(
         patience: config.disk_group.patience,
         force_degraded: config.force_degraded,
         cache_bytes: config.cache_bytes,
-        flash: config.flash_cache.as_ref().map(flash_options),
+        flash: config.flash_cache.as_ref().map(|flash| flash_options(flash, iorm)),
         // A backing file may have a second descriptor for direct reads, on each disk with a copy.
         handles_max: (descriptors.saturating_sub(DESCRIPTORS_RESERVED) / (2 * copies)).max(64) as usize,
         root_uid: config.user.uid,
@@ -250,11 +250,11 @@ fn open_volume(
 
 /// Opens the flash disks. If one cannot be opened, or does not answer in time, the options have none: the cell works without flash
 /// cache.
-fn flash_options(config: &FlashCache) -> FlashOptions {
+fn flash_options(config: &FlashCache, iorm: &Arc<Iorm>) -> FlashOptions {
     let disks = config.disks.iter().zip(&config.models).enumerate().map(|(number, (path, model))| {
-        let (to_open, model) = (path.clone(), model.clone());
+        let (to_open, model, iorm) = (path.clone(), model.clone(), iorm.clone());
         // Models of flash disks are not synchronized with those of cell disks.
-        let open = move || disks::open(&to_open, FLASH_MODEL_NUMBER + number, model.as_ref());
+        let open = move || disks::open(&to_open, FLASH_MODEL_NUMBER + number, model.as_ref(), &iorm);
         let opened = within(FlashOptions::TIMEOUT, open);
         opened
             .inspect_err(|error| {

@@ -1,9 +1,7 @@
 //! The cell disks of a configuration: which engine stores them, and which device model they follow.
 
-use cellar_storage::disk::{
-    CountedDisk, DeviceDisk, DirectoryDisk, Disk, FileMedium, ModelDisk, ModelParameters, ScheduledDisk,
-};
-use cellar_storage::iorm::Iorm;
+use cellar_storage::disk::{CountedDisk, DeviceDisk, DirectoryDisk, Disk, FileMedium, ModelDisk, ModelParameters};
+use cellar_storage::iorm::{Iorm, ScheduledDisk};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -13,6 +13,7 @@ pub mod iorm;
 mod meta;
 mod operation_counters;
 mod page_set;
+pub mod request;
 mod volume;
 
 pub use cache::CacheStats;

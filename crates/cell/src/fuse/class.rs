@@ -3,7 +3,8 @@
 
 use super::stats::{Area, Counters, IoStats, RelationCounters};
 use cellar_format::wire::{FileIoKind, FileType};
-use cellar_storage::iorm::{DatabaseId, GroupId, IoKind, Iorm, Origin};
+use cellar_storage::iorm::Iorm;
+use cellar_storage::request::{DatabaseId, GroupId, IoKind, Origin};
 use cellar_storage::{Ino, SpacePriority, Volume};
 use parking_lot::RwLock;
 use std::collections::HashMap;

@@ -6,7 +6,7 @@ use super::reply::attr_out;
 use super::ring::{AttrOut, Call, HotPath};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::FileIoKind;
-use cellar_storage::iorm::within;
+use cellar_storage::request::within;
 use cellar_storage::{Error, Ino};
 use fuser::WriteFlags;
 use std::time::Instant;

@@ -13,7 +13,7 @@ use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::REGION_BLOCKS;
 use cellar_format::wire::{BlockRange, FrameHeader, Kind, RangeDone, XidQuery, XidState, XidStates};
-use cellar_storage::iorm::carried;
+use cellar_storage::request::carried;
 use parking_lot::Mutex;
 
 use super::error::SessionError;

@@ -7,7 +7,7 @@ use cellar_format::postgres::AttributeNumber;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{BlockRange, ScanRequest};
 
-use cellar_storage::iorm::Origin;
+use cellar_storage::request::Origin;
 
 use super::error::SessionError;
 use super::range::{self, Backend};

@@ -11,7 +11,7 @@ use cellar_format::wire::{
     Hello, InspectQuery, Kind, Relation, RelationBlocks, ScanRequest, UnitsQuery, Welcome,
 };
 use cellar_scan::unit::{Level, Shape};
-use cellar_storage::iorm::{Origin, within};
+use cellar_storage::request::{Origin, within};
 
 use super::error::SessionError;
 use super::range::Backend;

@@ -11,7 +11,7 @@
 
 mod arena;
 
-use crate::iorm::{Urgency, with_urgency};
+use crate::request::{Urgency, with_urgency};
 use arena::Arena;
 use cellar_format::units::{REGION_BYTES, RegionIndex, RegionVersion};
 use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock, RwLockWriteGuard};
@@ -453,7 +453,7 @@ impl Drop for Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::iorm::is_urgent;
+    use crate::request::is_urgent;
     use std::time::{Duration, Instant};
 
     #[test]

@@ -5,6 +5,7 @@
 
 use super::{Disk, DiskFile, FileStamp, ModelStatus, ReadDone, Space, StartedRead, Stream};
 use crate::operation_counters::{LATENCY_BUCKETS, OperationCounters, OperationCounts};
+use crate::request::SMALL_BYTES_MAX;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -34,9 +35,6 @@ impl DiskOperation {
         }
     }
 }
-
-/// Reads and writes of more bytes are large, as Oracle's metrics of cells distinguish them.
-pub const SMALL_BYTES_MAX: usize = 128 << 10;
 
 /// The counters of one operation on one disk at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]

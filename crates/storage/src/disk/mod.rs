@@ -12,10 +12,10 @@ mod model;
 pub(crate) mod no_wait;
 mod overlay;
 pub(crate) mod pool;
-mod scheduled;
 mod watched;
 
-pub use counted::{CountedDisk, DiskIoCount, DiskIoStats, DiskOperation, SMALL_BYTES_MAX};
+pub use crate::request::SMALL_BYTES_MAX;
+pub use counted::{CountedDisk, DiskIoCount, DiskIoStats, DiskOperation};
 pub use device::{DeviceDisk, FileMedium, Medium};
 pub use directory::DirectoryDisk;
 pub use faulty::{Fault, FaultyDisk};
@@ -24,7 +24,6 @@ pub use model::{
     Access, Completion, ModelCounts, ModelDisk, ModelParameters, ModelStatus, ModelTime, Request, Service,
 };
 pub use overlay::OverlayDisk;
-pub use scheduled::ScheduledDisk;
 pub(crate) use watched::WatchedDisk;
 
 use std::fmt::Debug;

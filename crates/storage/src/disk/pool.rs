@@ -120,7 +120,7 @@ impl Pool {
         state.last += 1;
         let id = state.last;
         state.since.insert(id, Instant::now());
-        state.queue.push_back((id, Box::new(crate::iorm::carried(job))));
+        state.queue.push_back((id, Box::new(crate::request::carried(job))));
         self.ready.notify_one();
         Ok(id)
     }

@@ -15,7 +15,7 @@
 //! Debug builds check 1 to 3: acquiring one of them while holding it or a later one, of any file, panics.
 
 use super::FileData;
-use crate::iorm::Expedited;
+use crate::request::Expedited;
 use parking_lot::{Mutex, MutexGuard};
 use std::cell::Cell;
 use std::ops::Deref;

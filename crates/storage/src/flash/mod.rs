@@ -83,7 +83,7 @@ enum Mode {
 const REGION_BYTES: u64 = region::REGION_PAGES as u64 * location::PAGE;
 
 /// Reads of more bytes do not fill the cache, unless it has free segments.
-const SMALL_BYTES_MAX: usize = crate::disk::SMALL_BYTES_MAX;
+const SMALL_BYTES_MAX: usize = crate::request::SMALL_BYTES_MAX;
 
 #[derive(Debug)]
 pub struct FlashCache {

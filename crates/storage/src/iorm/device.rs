@@ -1,12 +1,11 @@
 //! The queue of one device in real time: threads wait until the scheduler starts their requests.
 
 use super::cost::CostModel;
+use super::counters::{ClassCounters, Counted};
 use super::fair::Request;
-use super::manager::{ClassCounters, Counted};
 use super::plan::{Objective, Terms};
-use super::urgent::{self, Waiting};
-use super::{DatabaseId, DeviceSeconds, IoKind, IoSize, Nanoseconds, Origin, Scheduler};
-use crate::disk::SMALL_BYTES_MAX;
+use super::{DeviceSeconds, Nanoseconds, Scheduler};
+use crate::request::{DatabaseId, IoKind, IoSize, Origin, SMALL_BYTES_MAX, Waiting, is_urgent};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -94,9 +93,7 @@ impl DeviceQueue {
 
     /// Returns whether a request would wait now.
     pub fn would_wait(&self, origin: Origin, bytes: usize) -> bool {
-        self.is_active()
-            && !urgent::is_urgent()
-            && self.state.lock().scheduler.would_wait(self.now(), origin.kind_of(bytes))
+        self.is_active() && !is_urgent() && self.state.lock().scheduler.would_wait(self.now(), origin.kind_of(bytes))
     }
 
     /// Returns the length of the parts into which large reads are to be split now, if they are.
@@ -126,7 +123,7 @@ impl DeviceQueue {
         if !queue.is_active() {
             return None;
         }
-        if urgent::is_urgent() {
+        if is_urgent() {
             return Self::begin_at_once(queue, origin, operation);
         }
         let (id, waited) = queue.wait(queue.request(origin, operation));
@@ -257,7 +254,7 @@ impl<Q: Deref<Target = DeviceQueue>> Drop for Ended<Q> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::iorm::{Expedited, GroupId, Urgency, origin, with_urgency};
+    use crate::request::{self, Expedited, GroupId, Urgency, with_urgency};
     use std::sync::atomic::AtomicUsize;
 
     const READ: Operation = Operation { is_write: false, bytes: 8192, is_sequential: false };
@@ -378,7 +375,7 @@ mod tests {
             let queue = queue(objective);
             let started = Instant::now();
             for number in 0..REQUESTS {
-                origin::within(of(number % databases, IoKind::Small), || queue.run(origin::current(), READ, || ()));
+                request::within(of(number % databases, IoKind::Small), || queue.run(request::current(), READ, || ()));
             }
             println!(
                 "{objective}, {databases} databases: {:.0} ns",

@@ -6,7 +6,8 @@
 //! dmClock.
 
 use super::plan::{Portion, Terms, weights};
-use super::{DatabaseId, DeviceSeconds, GroupId, IoKind, Nanoseconds, SECOND};
+use super::{DeviceSeconds, Nanoseconds, SECOND};
+use crate::request::{DatabaseId, GroupId, IoKind};
 use std::collections::VecDeque;
 
 /// A request as the scheduler sees it.

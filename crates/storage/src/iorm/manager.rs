@@ -1,13 +1,14 @@
 //! The resource manager of a cell: its plan, the names of databases and groups, the devices, and what each class did.
 
 use super::cost::CostModel;
+use super::counters::{ClassCounters, Counted, CountsBySize};
 use super::device::DeviceQueue;
 pub use super::device::DeviceReport;
-use super::{DatabaseId, DatabaseNames, GroupId, IoSize, Objective, Origin, Plan};
+use super::{DatabaseNames, Objective, Plan};
 use crate::disk::{Disk, ModelParameters};
 use crate::error::{Context, Error, ErrorKind, Result};
+use crate::request::{DatabaseId, GroupId, IoSize};
 use parking_lot::{Mutex, RwLock};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The note in which disks keep the plan.
@@ -15,16 +16,6 @@ const NOTE: &str = "iorm-plan";
 /// Databases and groups beyond these numbers share the entries of OTHER.
 const DATABASES_MAX: usize = 4096;
 const GROUPS_MAX: usize = 1024;
-
-/// Requests of a class on all devices. They never decrease.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counted {
-    pub bytes: u64,
-    /// Time in the queues.
-    pub waited_ns: u64,
-    /// Time of the devices.
-    pub device_ns: u64,
-}
 
 /// The counters of a database, a consumer group and a size at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,23 +25,6 @@ pub struct ClassCounts {
     pub size: IoSize,
     pub requests: u64,
     pub counted: Counted,
-}
-
-/// Requests of each size, with what they counted.
-type CountsBySize = [(u64, Counted); IoSize::ALL.len()];
-
-#[derive(Debug, Default)]
-pub struct ClassCounters(Mutex<BTreeMap<(DatabaseId, GroupId), CountsBySize>>);
-
-impl ClassCounters {
-    pub fn count(&self, origin: Origin, size: IoSize, done: Counted) {
-        let mut classes = self.0.lock();
-        let (requests, counted) = &mut classes.entry((origin.database, origin.group)).or_default()[size as usize];
-        *requests += 1;
-        counted.bytes += done.bytes;
-        counted.waited_ns += done.waited_ns;
-        counted.device_ns += done.device_ns;
-    }
 }
 
 #[derive(Debug)]
@@ -216,7 +190,7 @@ impl Iorm {
 
     /// Returns the counters of all classes.
     pub fn counts(&self) -> Vec<ClassCounts> {
-        let classes: Vec<_> = self.counters.0.lock().iter().map(|(class, sizes)| (*class, *sizes)).collect();
+        let classes = self.counters.counts();
         let names = self.names.read();
         let of_class = |((database, group), sizes): ((DatabaseId, GroupId), CountsBySize)| {
             let DatabaseNames { shown, name } = &names.databases[database.0 as usize];
@@ -235,6 +209,7 @@ impl Iorm {
 mod tests {
     use super::*;
     use crate::disk::DirectoryDisk;
+    use crate::request::Origin;
 
     #[test]
     fn a_plan_is_kept_on_the_disks_and_the_newest_one_counts() {

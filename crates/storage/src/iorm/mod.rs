@@ -1,7 +1,7 @@
 //! I/O resource management: which request to a device starts next, and which ones wait.
 //!
 //! Each device has one queue and one controller ([`Scheduler`]). A request belongs to a class: database, consumer group and
-//! [`IoKind`]. Databases, the groups of a database and the kinds of a group share the device time by weights; a database may have
+//! [`IoKind`](crate::request::IoKind). Databases, the groups of a database and the kinds of a group share the device time by weights; a database may have
 //! a limit and a reservation. The controller limits large I/O so that small I/O keeps its latency ([`Objective`]).
 //!
 //! Invariants: a request waits only while the device has enough work, or because of a limit or of the controller; every
@@ -12,25 +12,21 @@
 
 mod controller;
 mod cost;
+mod counters;
 mod device;
 mod fair;
 mod manager;
-mod origin;
 mod plan;
 mod plan_text;
+mod scheduled_disk;
 mod scheduler;
 #[cfg(test)]
 mod simulation;
-mod urgent;
 
-pub(crate) use device::{DeviceQueue, Operation};
 pub use manager::{ClassCounts, DeviceReport, Iorm};
-pub use origin::{DatabaseId, GroupId, IoKind, IoSize, Origin, carried, current, within};
 pub use plan::{DatabaseNames, Objective, Plan};
+pub use scheduled_disk::ScheduledDisk;
 use scheduler::Scheduler;
-#[cfg(test)]
-pub(crate) use urgent::is_urgent;
-pub(crate) use urgent::{Expedited, Urgency, with_urgency};
 
 /// Time in nanoseconds of a clock that never goes back.
 pub type Nanoseconds = u64;

@@ -1,7 +1,10 @@
 //! The plan: objective, and the shares, limits and reservations of databases.
 
-use super::DatabaseId;
+use crate::request::DatabaseId;
 use std::fmt;
+
+/// The number of levels of a plan with allocations.
+pub(super) const LEVEL_MAX: u8 = 8;
 
 /// What the scheduler protects small I/O from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -146,7 +149,7 @@ impl Terms {
 }
 
 /// The portion of databases that a plan with allocations does not name.
-const UNNAMED: Portion = Portion::Allocation { level: super::plan_text::LEVEL_MAX, percent: 1 };
+const UNNAMED: Portion = Portion::Allocation { level: LEVEL_MAX, percent: 1 };
 
 impl Plan {
     fn directive(&self, is: impl Fn(&str) -> bool) -> Option<&Directive> {
@@ -184,7 +187,7 @@ pub(super) fn weights(active: &[Portion]) -> Vec<f64> {
     const WEIGHT_MIN: f64 = 1e-3;
     let mut weights = vec![0.0; active.len()];
     let mut left = 1.0;
-    for level in 1..=super::plan_text::LEVEL_MAX {
+    for level in 1..=LEVEL_MAX {
         let before = left;
         for (weight, portion) in weights.iter_mut().zip(active) {
             if let Portion::Allocation { level: own, percent } = portion

@@ -1,10 +1,9 @@
 //! The text of a database plan, as CellCLI writes it: `((name=sales, share=8), (name=other, share=2, limit=50))`.
 
-use super::plan::{Directive, Plan, Portion};
+use super::plan::{Directive, LEVEL_MAX, Plan, Portion};
 use super::{Iorm, Objective};
 use crate::error::{Error, ErrorKind, Result};
 
-pub const LEVEL_MAX: u8 = 8;
 const SHARE_MAX: u32 = 32;
 const DIRECTIVES_MAX: usize = 1024;
 const ATTRIBUTES: &str = "name, share, level, allocation, limit, reservation";

@@ -4,7 +4,8 @@
 use super::controller::Controller;
 use super::fair::{Allowed, Queues, Request};
 use super::plan::{Objective, Terms};
-use super::{DatabaseId, DeviceSeconds, IoKind, Nanoseconds};
+use super::{DeviceSeconds, Nanoseconds};
+use crate::request::{DatabaseId, IoKind};
 use std::collections::{BTreeSet, HashMap};
 
 /// A request that ended in less than this part of its cost was answered from memory.

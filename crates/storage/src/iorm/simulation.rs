@@ -3,8 +3,9 @@
 use super::cost::CostModel;
 use super::fair::Request;
 use super::plan::{Portion, Terms};
-use super::{DatabaseId, GroupId, IoKind, Nanoseconds, Objective, Scheduler};
+use super::{Nanoseconds, Objective, Scheduler};
 use crate::disk::{Access, Completion, ModelParameters, Request as DeviceRequest, Service};
+use crate::request::{DatabaseId, GroupId, IoKind};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;

@@ -7,7 +7,7 @@ use super::regions::load;
 use crate::cache::Cache;
 use crate::error::{Context, Result};
 use crate::file::FileData;
-use crate::iorm::{self, Origin};
+use crate::request::{self, Origin};
 use cellar_format::units::RegionIndex;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -53,7 +53,7 @@ impl Prefetcher {
 
     /// Queues regions of files.
     pub fn push(&self, jobs: impl Iterator<Item = (Arc<FileData>, RegionIndex)>) {
-        let (origin, mut queue) = (iorm::current(), self.shared.queue.lock());
+        let (origin, mut queue) = (request::current(), self.shared.queue.lock());
         for (file, region) in jobs {
             if queue.jobs.len() >= QUEUE_MAX || queue.stopped {
                 return;
@@ -93,7 +93,7 @@ fn work(shared: &Shared, cache: &Cache) {
             }
         };
         let load = || cache.prefetch(&file.cached, region, |buffer| load(&file, region, buffer));
-        let prefetch = || iorm::within(origin, load);
+        let prefetch = || request::within(origin, load);
         // The scan gets the error, or repeats the panic, when it reads the region.
         match catch_unwind(AssertUnwindSafe(prefetch)) {
             Ok(Ok(())) => {}

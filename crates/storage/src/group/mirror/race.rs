@@ -6,7 +6,7 @@
 use super::mirror_disk::MirroredFile;
 use super::{DiskMode, Mirror, is_refusal};
 use crate::disk::{StartedRead, no_wait, pool::timed_out};
-use crate::iorm::Expedited;
+use crate::request::Expedited;
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};

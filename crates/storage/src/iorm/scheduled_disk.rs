@@ -4,10 +4,12 @@
 //! other writes start at once and are charged. A read of a thread that must not wait ([`no_wait`]) fails with
 //! [`io::ErrorKind::WouldBlock`] if it would wait here.
 
-use super::{
+use super::device::{DeviceQueue, Operation};
+use super::manager::Iorm;
+use crate::disk::{
     Disk, DiskFile, DiskIoStats, FileStamp, ModelParameters, ModelStatus, Space, StartedRead, Stream, no_wait,
 };
-use crate::iorm::{DeviceQueue, IoKind, Iorm, Operation, current};
+use crate::request::{IoKind, Origin, current};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -140,7 +142,7 @@ impl ScheduledFile {
         }
         // The parts of a large read have its kind, whatever their length.
         let kind = origin.kind_of(buffer.len());
-        let origin = crate::iorm::Origin { kind, ..origin };
+        let origin = Origin { kind, ..origin };
         let split_bytes = (kind == IoKind::Large).then(|| self.queue.split_bytes()).flatten();
         let part_bytes = split_bytes.unwrap_or(buffer.len()).max(1);
         let mut total = 0;
@@ -226,7 +228,7 @@ mod tests {
     use super::*;
     use crate::disk::pool::Pool;
     use crate::disk::{AlignedBytes, CountedDisk, DirectoryDisk, DiskOperation, WatchedDisk};
-    use crate::iorm::{DatabaseId, Origin, within};
+    use crate::request::{DatabaseId, within};
     use std::time::{Duration, Instant};
 
     #[test]

@@ -5,11 +5,14 @@
 
 use std::cell::Cell;
 
-/// Number of a database in [`super::Iorm`].
+/// Reads and writes of more bytes are large, as Oracle's metrics of cells distinguish them.
+pub const SMALL_BYTES_MAX: usize = 128 << 10;
+
+/// Number of a database in [`crate::iorm::Iorm`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DatabaseId(pub u32);
 
-/// Number of a consumer group in [`super::Iorm`].
+/// Number of a consumer group in [`crate::iorm::Iorm`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 
@@ -35,7 +38,7 @@ pub enum IoKind {
     /// Requests that a session waits for, one after the other: reads of blocks, and writes.
     #[default]
     Small,
-    /// Reads of scans, and other requests of more than [`crate::disk::SMALL_BYTES_MAX`].
+    /// Reads of scans, and other requests of more than [`SMALL_BYTES_MAX`].
     Large,
     /// Work that no session waits for.
     Background,
@@ -45,7 +48,7 @@ impl IoKind {
     pub const ALL: [Self; 4] = [Self::Redo, Self::Small, Self::Large, Self::Background];
 
     /// The share of the kind in the device time of its group while other kinds of the group wait, too.
-    pub(super) fn weight(self) -> f64 {
+    pub(crate) fn weight(self) -> f64 {
         match self {
             Self::Redo => 16.0,
             Self::Small => 8.0,
@@ -55,7 +58,7 @@ impl IoKind {
     }
 
     /// Returns whether the controller may hold back requests of this kind.
-    pub(super) fn is_held_back(self) -> bool {
+    pub(crate) fn is_held_back(self) -> bool {
         matches!(self, Self::Large | Self::Background)
     }
 }
@@ -94,7 +97,7 @@ impl Origin {
     /// Returns the kind of a request of `bytes`.
     pub(crate) fn kind_of(self, bytes: usize) -> IoKind {
         match self.kind {
-            IoKind::Small if bytes > crate::disk::SMALL_BYTES_MAX => IoKind::Large,
+            IoKind::Small if bytes > SMALL_BYTES_MAX => IoKind::Large,
             kind => kind,
         }
     }
@@ -154,8 +157,8 @@ mod tests {
     #[test]
     fn only_ordinary_requests_become_large_by_their_size() {
         let of = |kind, bytes| Origin { kind, ..Origin::default() }.kind_of(bytes);
-        assert_eq!(of(IoKind::Small, crate::disk::SMALL_BYTES_MAX), IoKind::Small);
-        assert_eq!(of(IoKind::Small, crate::disk::SMALL_BYTES_MAX + 1), IoKind::Large);
+        assert_eq!(of(IoKind::Small, SMALL_BYTES_MAX), IoKind::Small);
+        assert_eq!(of(IoKind::Small, SMALL_BYTES_MAX + 1), IoKind::Large);
         assert_eq!(of(IoKind::Large, 8192), IoKind::Large);
         assert_eq!(of(IoKind::Redo, 1 << 20), IoKind::Redo);
         assert_eq!(of(IoKind::Background, 1 << 20), IoKind::Background);

@@ -85,7 +85,7 @@ pub(super) fn carried<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
 }
 
 /// This thread waits in a queue while the value lives, and is unparked when its urgency is raised.
-pub(super) struct Waiting(Option<(Arc<Urgency>, ThreadId)>);
+pub(crate) struct Waiting(Option<(Arc<Urgency>, ThreadId)>);
 
 impl Waiting {
     pub fn begin() -> Self {
