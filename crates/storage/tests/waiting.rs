@@ -1,11 +1,11 @@
-//! What a write may wait for: a checkpoint of the redo log delays only the writers of the file whose log is full, and
-//! `try_write` never waits.
+//! What a write may wait for: a checkpoint of the redo log delays only the writers of the file whose log is full,
+//! `try_write` never waits, and a reservation of space waits for no sync.
 
 mod support;
 
 use cellar_format::units::RegionIndex;
 use cellar_storage::disk::{Disk, Fault, FaultyDisk, Stream};
-use cellar_storage::{Ino, ROOT_INO, UnitStored, Volume, VolumeOptions};
+use cellar_storage::{Fallocate, Ino, ROOT_INO, UnitStored, Volume, VolumeOptions};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::Scope;
@@ -136,6 +136,37 @@ fn a_full_redo_log_delays_only_the_writers_of_its_file() {
     volume.abandon();
     let killed = disks.crash(Crash::Kill, &mut Random::from_environment());
     assert!(read_all(&Volume::open(killed.disks(), options()).unwrap(), busy) == expected);
+}
+
+/// PostgreSQL 16 and later extend relations with `posix_fallocate`. Such a session must not wait for the syncs of compressions and of
+/// checkpoints of the redo log.
+#[test]
+fn a_reservation_of_space_does_not_wait_for_a_sync_of_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let faulty = Arc::new(FaultyDisk::new(disks(folder.path(), 1).remove(0), 1));
+    let volume = &*Volume::open(vec![faulty.clone()], options()).unwrap();
+    let (raw, unit) = (create(volume, "raw"), compressed(volume, "unit"));
+    for ino in [raw, unit] {
+        volume.write(ino, 0, &[2; PAGE]).unwrap();
+        let size = volume.size(ino).unwrap();
+        std::thread::scope(|scope| {
+            faulty.set_faults(&[Fault::HeldSync]);
+            let release = Release(|| faulty.set_faults(&[]));
+            let sync = in_thread(scope, move || volume.fsync(ino));
+            wait_until("the disk holds the sync", || faulty.held() > 0);
+            for keep_size in [true, false] {
+                let reserve = move || volume.fallocate(ino, size, MIB, Fallocate::Reserve { keep_size });
+                let reserved = in_thread(scope, reserve).recv_timeout(SOON);
+                reserved.expect("the reservation does not wait for the sync").unwrap();
+                assert_eq!(volume.size(ino).unwrap(), if keep_size { size } else { size + MIB });
+            }
+            assert!(sync.try_recv().is_err(), "the sync has ended before the reservation");
+            drop(release);
+            sync.recv_timeout(SOON).expect("the sync ends").unwrap();
+        });
+        let bytes = read_all(volume, ino);
+        assert!(bytes[..PAGE] == [2; PAGE] && bytes[size as usize..].iter().all(|byte| *byte == 0));
+    }
 }
 
 #[test]
