@@ -101,7 +101,7 @@ fn the_reference_lists_exactly_the_metrics() {
     let page = std::fs::read_to_string(page).unwrap();
     let rows = page
         .lines()
-        .filter(|line| ["| `CL_", "| `CD_", "| `GD_", "| `SIO_"].iter().any(|start| line.starts_with(start)));
+        .filter(|line| ["| `CL_", "| `CD_", "| `FC_", "| `GD_", "| `SIO_"].iter().any(|start| line.starts_with(start)));
     let documented: std::collections::BTreeSet<&str> = rows.filter_map(|row| row.split('`').nth(1)).collect();
     let defined: Vec<&str> = definitions().iter().map(|definition| definition.name).collect();
     assert_eq!(documented.into_iter().collect::<Vec<_>>(), defined);
