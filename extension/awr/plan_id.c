@@ -25,6 +25,7 @@
 
 #include "cellar/awr.h"
 #include "cellar/compat.h"
+#include "cellar/planner.h"
 
 /* Names of relations that this process has hashed, by the lowest bits of the object identifier. */
 #define NAME_HASHES		256
@@ -54,17 +55,15 @@ forget_names(Datum arg, CELLAR_SYSCACHE_ID cache, uint32 hash)
 	memset(name_hashes, 0, sizeof(name_hashes));
 }
 
-/* Returns a hash of the name of a relation and of its schema. */
+/* For hash_name: the name is not in the table. */
 static uint64
-hash_name(Oid relation)
+look_name_up(Oid relation)
 {
 	static bool registered = false;
 	NameHash   *entry = &name_hashes[relation % NAME_HASHES];
 	HeapTuple	tuple;
 	uint64		hash = 0;
 
-	if (OidIsValid(relation) && entry->relation == relation)
-		return entry->hash;
 	if (!registered)
 	{
 		CacheRegisterSyscacheCallback(RELOID, forget_names, (Datum) 0);
@@ -92,6 +91,15 @@ hash_name(Oid relation)
 		entry->hash = hash;
 	}
 	return hash;
+}
+
+/* Returns a hash of the name of a relation and of its schema. */
+static inline uint64
+hash_name(Oid relation)
+{
+	const NameHash *entry = &name_hashes[relation % NAME_HASHES];
+
+	return OidIsValid(relation) && entry->relation == relation ? entry->hash : look_name_up(relation);
 }
 
 static void
@@ -169,40 +177,21 @@ hash_details(uint64 *hash, const PlannedStmt *statement, const Plan *plan)
 	}
 }
 
-static bool
-is_scan_of_relation(const Plan *plan)
-{
-	switch (nodeTag(plan))
-	{
-		case T_SeqScan:
-		case T_SampleScan:
-		case T_IndexScan:
-		case T_IndexOnlyScan:
-		case T_BitmapHeapScan:
-		case T_TidScan:
-		case T_TidRangeScan:
-		case T_ForeignScan:
-		case T_CustomScan:
-			return true;
-		default:
-			return false;
-	}
-}
-
 static void
 hash_plan(uint64 *hash, const PlannedStmt *statement, const Plan *plan)
 {
-	if (plan == NULL)
+	/* Most nodes are leaves, or have one child. */
+	for (; plan != NULL; plan = plan->righttree)
 	{
-		mix(hash, 0);
-		return;
+		mix(hash, nodeTag(plan));
+		mix_relation(hash, statement, cellar_scanned_relation(plan));
+		hash_details(hash, statement, plan);
+		if (plan->lefttree == NULL)
+			mix(hash, 0);
+		else
+			hash_plan(hash, statement, plan->lefttree);
 	}
-	mix(hash, nodeTag(plan));
-	if (is_scan_of_relation(plan))
-		mix_relation(hash, statement, ((const Scan *) plan)->scanrelid);
-	hash_details(hash, statement, plan);
-	hash_plan(hash, statement, plan->lefttree);
-	hash_plan(hash, statement, plan->righttree);
+	mix(hash, 0);
 }
 
 /* Returns the identifier of a plan, above 0. */

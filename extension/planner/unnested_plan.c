@@ -67,19 +67,8 @@ has_current_row(const Plan *plan)
 			return has_current_row(plan->lefttree);
 		case T_SubqueryScan:
 			return has_current_row(((const SubqueryScan *) plan)->subplan);
-		case T_SeqScan:
-		case T_SampleScan:
-		case T_IndexScan:
-		case T_IndexOnlyScan:
-		case T_BitmapHeapScan:
-		case T_TidScan:
-		case T_TidRangeScan:
-		case T_ForeignScan:
-			return true;
-		case T_CustomScan:
-			return ((const CustomScan *) plan)->scan.scanrelid > 0;
 		default:
-			return false;
+			return cellar_scanned_relation(plan) > 0;
 	}
 }
 

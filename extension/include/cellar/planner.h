@@ -410,6 +410,28 @@ extern void cellar_correct_join_costs(PlannerInfo *root, RelOptInfo *upper_rel);
 typedef void (*CellarPlanVisitor) (Plan *plan, void *context);
 
 extern void cellar_visit_plan(Plan *plan, CellarPlanVisitor visit, void *context);
+
+/* Returns the number of the relation that a node scans, or 0. */
+static inline Index
+cellar_scanned_relation(const Plan *plan)
+{
+	switch (nodeTag(plan))
+	{
+		case T_SeqScan:
+		case T_SampleScan:
+		case T_IndexScan:
+		case T_IndexOnlyScan:
+		case T_BitmapHeapScan:
+		case T_TidScan:
+		case T_TidRangeScan:
+		case T_ForeignScan:
+		case T_CustomScan:
+			return ((const Scan *) plan)->scanrelid;
+		default:
+			return 0;
+	}
+}
+
 extern void cellar_visit_plans(PlannedStmt *statement, CellarPlanVisitor visit, void *context);
 extern bool cellar_has_key_set(Oid column, Oid key);
 extern void cellar_install_join_filters(void);
