@@ -136,16 +136,16 @@ static void
 time_parse(ParseState *pstate, Query *query, CELLAR_JUMBLE_STATE * jumble)
 {
 	TimestampTz started = GetCurrentStatementStartTimestamp();
-	instr_time	previous_end;
 	instr_time	time;
 	uint64		elapsed_ns;
 	int64		query_id;
 
 	if (previous_analyze_hook != NULL)
 		previous_analyze_hook(pstate, query, jumble);
-	cellar_count_cpu_at_exit();
+	if (!cellar_counts_cpu_at_exit)
+		cellar_count_cpu_at_exit();
 	/* The statement of PREPARE is analyzed next, and the parse time ends there. */
-	if (!is_timed_process() || cellar_in_statement() || is_utility(query, T_PrepareStmt))
+	if (!is_timed_process() || cellar_nesting_level > 0 || is_utility(query, T_PrepareStmt))
 		return;
 	if (started != last_analyzed)
 	{
@@ -153,13 +153,14 @@ time_parse(ParseState *pstate, Query *query, CELLAR_JUMBLE_STATE * jumble)
 		elapsed_ns = (uint64) Max(timestamp_of(time, started) - started, 0) * 1000;
 		last_analyzed = started;
 	}
-	else if (cellar_last_phase_end(&previous_end))
+	else if (cellar_phase_end.phase != CELLAR_PHASE_OTHER && cellar_phase_end.message == started)
 	{
 		INSTR_TIME_SET_CURRENT(time);
-		elapsed_ns = cellar_nanoseconds_between(previous_end, time);
+		elapsed_ns = cellar_nanoseconds_between(cellar_phase_end.time, time);
 	}
 	else
 		return;
+	cellar_phase_end.message = started;
 	cellar_end_phase(CELLAR_PHASE_PARSING, time);
 	query_id = parsed_query_id(query);
 	if (query_id != 0)
@@ -195,7 +196,10 @@ time_commit(XactEvent event, void *arg)
 			flush_if_due(now);
 			break;
 		case XACT_EVENT_PREPARE:
+			cellar_forget_phase();
+			break;
 		case XACT_EVENT_ABORT:
+			cellar_forget_statement();
 			cellar_forget_phase();
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:

@@ -82,6 +82,8 @@ typedef struct CpuTimes
 	CpuReading	readings[FLEXIBLE_ARRAY_MEMBER];	/* by process number */
 } CpuTimes;
 
+bool		cellar_counts_cpu_at_exit = false;
+
 static CpuTimes *times = NULL;
 static LWLock *times_lock = NULL;
 
@@ -293,11 +295,9 @@ add_rest(int code, Datum arg)
 void
 cellar_count_cpu_at_exit(void)
 {
-	static bool registered = false;
-
-	if (!registered)
+	if (!cellar_counts_cpu_at_exit)
 	{
-		registered = true;
+		cellar_counts_cpu_at_exit = true;
 		before_shmem_exit(add_rest, (Datum) 0);
 	}
 }

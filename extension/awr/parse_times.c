@@ -27,13 +27,14 @@ typedef struct WaitingParse
 } WaitingParse;
 
 static WaitingParse waiting[WAITING_STATEMENTS];
-static int	waiting_count = 0;
+int			cellar_waiting_parses = 0;
 
 static void
 remove_waiting(int i)
 {
-	waiting_count--;
-	memmove(&waiting[i], &waiting[i + 1], (waiting_count - i) * sizeof(WaitingParse));
+	cellar_waiting_parses--;
+	if (i < cellar_waiting_parses)
+		memmove(&waiting[i], &waiting[i + 1], (cellar_waiting_parses - i) * sizeof(WaitingParse));
 }
 
 /* Adds the time of a parse of a statement. */
@@ -42,7 +43,12 @@ cellar_add_parse(int64 query_id, uint64 elapsed_ns)
 {
 	WaitingParse parse = {.query_id = query_id,.parses = 1,.elapsed_ns = elapsed_ns};
 
-	for (int i = waiting_count - 1; i >= 0; i--)
+	if (cellar_waiting_parses == 0)
+	{
+		waiting[cellar_waiting_parses++] = parse;
+		return;
+	}
+	for (int i = cellar_waiting_parses - 1; i >= 0; i--)
 	{
 		if (waiting[i].query_id != query_id)
 			continue;
@@ -50,16 +56,16 @@ cellar_add_parse(int64 query_id, uint64 elapsed_ns)
 		parse.elapsed_ns += waiting[i].elapsed_ns;
 		remove_waiting(i);
 	}
-	if (waiting_count == WAITING_STATEMENTS)
+	if (cellar_waiting_parses == WAITING_STATEMENTS)
 		remove_waiting(0);
-	waiting[waiting_count++] = parse;
+	waiting[cellar_waiting_parses++] = parse;
 }
 
-/* Moves the parses of a statement that is planned or executed to its statistics. */
+/* For cellar_take_parses. */
 void
-cellar_take_parses(CellarStatement *statement)
+cellar_take_waiting_parses(CellarStatement *statement)
 {
-	for (int i = waiting_count - 1; i >= 0; i--)
+	for (int i = cellar_waiting_parses - 1; i >= 0; i--)
 	{
 		if (waiting[i].query_id != statement->key.query_id)
 			continue;

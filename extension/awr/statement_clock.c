@@ -14,8 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "access/xact.h"
-#include "miscadmin.h"
 #include "storage/fd.h"
 
 #include "cellar/compat.h"
@@ -34,74 +32,8 @@
 #define RUN_QUEUE_READ_ALWAYS_NS	1000000
 #define RUN_QUEUE_READ_EVERY	4
 
-/* The last phase of a client's statement that ended. */
-typedef struct PhaseEnd
-{
-	CellarPhase phase;			/* CELLAR_PHASE_OTHER: anything can have
-								 * happened since */
-	TimestampTz message;		/* GetCurrentStatementStartTimestamp() */
-	instr_time	time;
-} PhaseEnd;
-
-static PhaseEnd phase_end;
-
 CellarPhaseTimes cellar_phase_times;
-
-/* ---- elapsed time ---- */
-
-/*
- * Declares that a phase of a top-level statement ended.  A background process can
- * wait between any two phases of a message.
- */
-void
-cellar_end_phase(CellarPhase phase, instr_time time)
-{
-	phase_end.phase = MyBackendType == B_BACKEND ? phase : CELLAR_PHASE_OTHER;
-	phase_end.message = GetCurrentStatementStartTimestamp();
-	phase_end.time = time;
-}
-
-/*
- * Fills in the time at which a phase begins: the end of the previous phase if that
- * belongs to the same message.  Returns whether it does.
- */
-bool
-cellar_begin_phase(CellarPhase previous, instr_time *time)
-{
-	bool		continues = previous != CELLAR_PHASE_OTHER && phase_end.phase == previous &&
-		phase_end.message == GetCurrentStatementStartTimestamp();
-
-	if (!continues)
-		INSTR_TIME_SET_CURRENT(phase_end.time);
-	phase_end.phase = CELLAR_PHASE_OTHER;
-	*time = phase_end.time;
-	return continues;
-}
-
-/*
- * Fills in when the last phase of a statement of this message ended.  Returns false
- * if anything can have happened since.
- */
-bool
-cellar_last_phase_end(instr_time *time)
-{
-	*time = phase_end.time;
-	return phase_end.phase != CELLAR_PHASE_OTHER && phase_end.message == GetCurrentStatementStartTimestamp();
-}
-
-uint64
-cellar_nanoseconds_between(instr_time from, instr_time to)
-{
-	INSTR_TIME_SUBTRACT(to, from);
-	return CellarTimeNs(to);
-}
-
-/* Declares that anything can happen before the next phase. */
-void
-cellar_forget_phase(void)
-{
-	phase_end.phase = CELLAR_PHASE_OTHER;
-}
+CellarPhaseEnd cellar_phase_end;
 
 /* ---- CPU time and run-queue time ---- */
 
@@ -122,7 +54,7 @@ read_run_queue(void)
 	static int	file = -1;
 	static bool opened = false;
 	char		line[80];
-	const char *digit = line;
+	const char *digit;
 	ssize_t		length;
 	uint64		time_ns = 0;
 
@@ -137,11 +69,10 @@ read_run_queue(void)
 		return 0;
 	length = pread(file, line, sizeof(line) - 1, 0);
 	line[Max(length, 0)] = '\0';
-	while (*digit != ' ' && *digit != '\0')
-		digit++;
-	while (*digit == ' ')
-		digit++;
-	for (; *digit >= '0' && *digit <= '9'; digit++)
+	digit = strchr(line, ' ');
+	if (digit == NULL)
+		return 0;
+	for (digit++; *digit >= '0' && *digit <= '9'; digit++)
 		time_ns = time_ns * 10 + (*digit - '0');
 	return time_ns;
 }

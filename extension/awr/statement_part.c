@@ -4,9 +4,9 @@
  *	  What a part of an execution takes: elapsed time, CPU time, run-queue time, and
  *	  what the process used meanwhile, as differences of PostgreSQL's counters.
  *
- * An execution consists of the calls of ExecutorStart, ExecutorRun and
- * ExecutorFinish, between which the process can do other work.  A utility statement
- * is one part.
+ * The calls of ExecutorStart, ExecutorRun and ExecutorFinish of an execution are one
+ * part if they follow each other directly.  Otherwise each call is one, because the
+ * process can do other work in between.  A utility statement is one part.
  *
  *-------------------------------------------------------------------------
  */
@@ -14,20 +14,9 @@
 
 #include "storage/bufmgr.h"
 
+#include "cellar/awr.h"
 #include "cellar/compat.h"
 #include "cellar/statement_part.h"
-
-/* What was read at the end of the last part. */
-static CellarKernelReading last_reading = CELLAR_READ_NOTHING;
-static CellarKernelTimes last_times;
-
-static void
-read_usage(CellarUsage *usage)
-{
-	usage->buffers = pgBufferUsage;
-	usage->wal = pgWalUsage;
-	usage->bytes = cellar_session_smart_scan_bytes();
-}
 
 /* Adds what this process has used since an earlier reading.  Most executions use few of the resources. */
 static void
@@ -76,14 +65,20 @@ add_usage(CellarStatement *entry, const CellarUsage *before)
 void
 cellar_begin_part(CellarPart *part, CellarPhase previous, CellarKernelReading reading)
 {
-	bool		continues = cellar_begin_phase(previous, &part->began);
-
+	cellar_begin_phase(previous, &part->began);
 	part->reading = reading;
-	if (continues && previous == CELLAR_PHASE_STARTING && last_reading >= reading)
-		part->started = last_times;
-	else if (reading != CELLAR_READ_NOTHING)
+	if (reading != CELLAR_READ_NOTHING)
 		part->started = cellar_read_kernel_times(reading);
-	read_usage(&part->before);
+	cellar_begin_usage(part);
+}
+
+/* What the process has used since the begin of the part does not count. */
+void
+cellar_begin_usage(CellarPart *part)
+{
+	part->before.buffers = pgBufferUsage;
+	part->before.wal = pgWalUsage;
+	part->before.bytes = cellar_session_smart_scan_bytes();
 }
 
 /*
@@ -94,13 +89,13 @@ void
 cellar_end_part(CellarPart *part, CellarStatement *statement, bool counts_usage)
 {
 	memset(&part->used, 0, sizeof(part->used));
-	last_reading = part->reading;
 	if (part->reading != CELLAR_READ_NOTHING)
 	{
-		last_times = cellar_read_kernel_times(part->reading);
-		part->used.cpu_ns = last_times.cpu_ns - part->started.cpu_ns;
+		CellarKernelTimes times = cellar_read_kernel_times(part->reading);
+
+		part->used.cpu_ns = times.cpu_ns - part->started.cpu_ns;
 		if (part->reading == CELLAR_READ_CPU_AND_RUN_QUEUE)
-			part->used.run_queue_ns = last_times.run_queue_ns - part->started.run_queue_ns;
+			part->used.run_queue_ns = times.run_queue_ns - part->started.run_queue_ns;
 		statement->cpu_ns += part->used.cpu_ns;
 		statement->run_queue_ns += part->used.run_queue_ns;
 	}
@@ -125,5 +120,9 @@ cellar_count_execution(CellarStatement *entry, uint64 elapsed_ns, CellarKernelRe
 	entry->counters[CELLAR_STATEMENT_CALLS]++;
 	entry->changed = true;
 	entry->max_us = Max(entry->max_us, elapsed_ns / 1000);
-	cellar_flush_statements_if_due(ended);
+	if ((int64) (CellarTimeNs(ended) - cellar_last_statements_flush_ns) >= (int64) CELLAR_FLUSH_INTERVAL_NS)
+	{
+		cellar_flush_statements();
+		cellar_flush_command_times();
+	}
 }

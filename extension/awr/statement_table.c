@@ -36,9 +36,6 @@ PG_FUNCTION_INFO_V1(cellar_take_statements);
 #define COUNTERS		CELLAR_STATEMENT_COUNTERS
 #define LOCAL_ENTRIES		1024
 
-/* Entries that this process used recently, by the lowest bits of the key. */
-#define RECENT_ENTRIES	32
-
 typedef struct SharedStatement
 {
 	CellarStatementKey key;
@@ -50,15 +47,10 @@ typedef struct SharedStatement
 								 * created again */
 } SharedStatement;
 
-typedef struct RecentEntry
-{
-	CellarStatement *entry;
-	uint64		table_version;
-} RecentEntry;
-
 uint64		cellar_statements_version = 0;
-static uint64 last_flush_ns = 0;	/* by the monotonic clock of
-									 * instr_time */
+uint64		cellar_last_statements_flush_ns = 0;
+bool		cellar_has_statement_table = false;
+CellarStatement *cellar_recent_statements[CELLAR_RECENT_STATEMENTS];
 static CellarSharedTable shared = {
 	.name = "cellar statement table",
 	.key_bytes = sizeof(CellarStatementKey),
@@ -79,13 +71,7 @@ void
 cellar_statements_init(LWLock *lock)
 {
 	cellar_shared_table_init(&shared, cellar_awr_max_statements, lock);
-}
-
-/* Returns false in a server that has not loaded the library at its start. */
-bool
-cellar_has_statement_table(void)
-{
-	return shared.entries != NULL;
+	cellar_has_statement_table = true;
 }
 
 static int
@@ -175,7 +161,7 @@ cellar_flush_statements(void)
 	instr_time	now;
 
 	INSTR_TIME_SET_CURRENT(now);
-	last_flush_ns = CellarTimeNs(now);
+	cellar_last_statements_flush_ns = CellarTimeNs(now);
 	if (local_entries == NULL)
 		return;
 	LWLockAcquire(shared.lock, LW_EXCLUSIVE);
@@ -209,18 +195,8 @@ cellar_flush_statements(void)
 	{
 		hash_destroy(local_entries);
 		local_entries = NULL;
+		memset(cellar_recent_statements, 0, sizeof(cellar_recent_statements));
 		cellar_statements_version++;
-	}
-}
-
-/* Adds this process's table to the shared one if that was not done for a while. */
-void
-cellar_flush_statements_if_due(instr_time now)
-{
-	if ((int64) (CellarTimeNs(now) - last_flush_ns) >= (int64) CELLAR_FLUSH_INTERVAL_NS)
-	{
-		cellar_flush_statements();
-		cellar_flush_command_times();
 	}
 }
 
@@ -258,21 +234,23 @@ enter_local(const CellarStatementKey *key)
 	return entry;
 }
 
-/* Returns this process's entry for a statement. */
+/*
+ * Returns this process's entry for a statement, for cellar_find_statement, which did
+ * not find it in its slot of the recent entries.  If another statement has the slot,
+ * the neighbouring slot is used.
+ */
 CellarStatement *
-cellar_find_statement(const CellarStatementKey *key)
+cellar_enter_statement(const CellarStatementKey *key)
 {
-	static RecentEntry recent[RECENT_ENTRIES];
-	RecentEntry *slot = &recent[(uint64) (key->query_id ^ key->plan_id) % RECENT_ENTRIES];
-	const CellarStatementKey *found = slot->entry != NULL && slot->table_version == cellar_statements_version ? &slot->entry->key : NULL;
+	int			slot = cellar_recent_statement_slot(key);
+	CellarStatement **recent = &cellar_recent_statements[slot];
+	CellarStatement **neighbour = &cellar_recent_statements[slot ^ 1];
 
-	/* Sessions repeat few statements. */
-	if (found == NULL || found->query_id != key->query_id || found->plan_id != key->plan_id || found->role != key->role || found->database != key->database)
-	{
-		slot->entry = enter_local(key);
-		slot->table_version = cellar_statements_version;
-	}
-	return slot->entry;
+	if (*recent == NULL)
+		return *recent = enter_local(key);
+	if (!cellar_is_statement(*neighbour, key))
+		*neighbour = enter_local(key);
+	return *neighbour;
 }
 
 /* ---- SQL function ---- */
@@ -287,7 +265,7 @@ put_statements(ReturnSetInfo *rsinfo, bool takes)
 	long		space;
 	long		count = 0;
 
-	if (!cellar_has_statement_table())
+	if (!cellar_has_statement_table)
 		return;
 	cellar_flush_statements();
 	LWLockAcquire(shared.lock, LW_SHARED);

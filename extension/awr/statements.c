@@ -10,9 +10,10 @@
  *
  * Every statement passes through these hooks, so they are brief: an execution
  * takes no lock, writes few cache lines, and one moment is read from the clock
- * once.  Planning begins when parse analysis ends, the start of an execution when
- * planning ends, and its run when the start ends, if all of them belong to one
- * message of the client.
+ * once.  Planning begins when parse analysis ends, and an execution when planning
+ * ends, if both belong to one message of the client.  Most executions are measured
+ * once, from ExecutorStart to their last call.  Only a portal that a client binds, and
+ * executes with a later message, is measured call by call.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,8 +25,10 @@
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "optimizer/planner.h"
+#include "tcop/pquery.h"
 #include "tcop/utility.h"
 #include "utils/memutils.h"
+#include "utils/portal.h"
 
 #include "cellar/awr.h"
 #include "cellar/compat.h"
@@ -34,27 +37,31 @@
 #include "cellar/statement_part.h"
 #include "cellar/statement_table.h"
 
-/* A top-level query that this process executes; several if cursors are open. */
+/* A top-level query that this process executes. */
 typedef struct TrackedQuery
 {
-	struct TrackedQuery *next;
-	QueryDesc  *query;
+	QueryDesc  *query;			/* NULL if not in use */
 	CellarStatement *entry;		/* valid if the table of this process has this
 								 * version */
 	uint64		table_version;
 	CellarStatementKey key;
-	CellarKernelReading reading;
+	bool		is_open;		/* a part has begun and not ended */
+	bool		runs_at_once;	/* see runs_at_once() */
+	bool		counts_start;	/* the usage of ExecutorStart counts */
+	CellarPart	part;
 	uint64		elapsed_ns;		/* of the parts that have ended, as the next */
 	CellarKernelTimes used;
-	instr_time	ended;			/* end of the last part */
 	TimestampTz message;		/* of the last part:
 								 * GetCurrentStatementStartTimestamp() */
+	struct TrackedQuery *next;
 	MemoryContextCallback callback;
 } TrackedQuery;
 
-static int	nesting_level = 0;
+int			cellar_nesting_level = 0;
 static uint64 nested_statements = 0;	/* that have started */
-static TrackedQuery *tracked = NULL;
+static TrackedQuery at_once;	/* the query that runs at once */
+static TrackedQuery *portals = NULL;	/* the other queries; several if
+										 * cursors are open */
 
 /* The last plan of the planner, until it is executed. */
 static const PlannedStmt *last_plan = NULL;
@@ -81,7 +88,7 @@ statement_key(int64 query_id, int64 plan_id)
 }
 
 /* Returns this process's entry for a query that it executes. */
-static CellarStatement *
+static inline CellarStatement *
 tracked_entry(TrackedQuery *query)
 {
 	if (query->entry == NULL || query->table_version != cellar_statements_version)
@@ -92,26 +99,64 @@ tracked_entry(TrackedQuery *query)
 	return query->entry;
 }
 
-/*
- * Begins a part of a query, and publishes the plan.  The caller must clear the
- * current plan, also after an error.
- */
+/* Begins a part of a query, and publishes the plan, unless the last part goes on. */
 static void
-begin_query_part(TrackedQuery *entry, CellarPart *part, CellarPhase previous)
+open_part(TrackedQuery *query, CellarPhase previous)
 {
-	cellar_set_current_plan(entry->key.query_id, entry->key.plan_id);
-	cellar_begin_part(part, previous, entry->reading);
+	if (query->is_open)
+		return;
+	query->is_open = true;
+	cellar_set_current_plan(query->key.query_id, query->key.plan_id);
+	cellar_begin_part(&query->part, previous, query->part.reading);
 }
 
 static void
-end_query_part(TrackedQuery *entry, CellarPart *part, bool counts_usage)
+close_part(TrackedQuery *query, bool counts_usage)
 {
-	cellar_end_part(part, tracked_entry(entry), counts_usage);
-	entry->elapsed_ns += part->elapsed_ns;
-	entry->used.cpu_ns += part->used.cpu_ns;
-	entry->used.run_queue_ns += part->used.run_queue_ns;
-	entry->ended = part->ended;
-	entry->message = GetCurrentStatementStartTimestamp();
+	query->is_open = false;
+	cellar_clear_current_plan();
+	cellar_end_part(&query->part, tracked_entry(query), counts_usage);
+	query->elapsed_ns += query->part.elapsed_ns;
+	if (query->part.reading != CELLAR_READ_NOTHING)
+	{
+		query->used.cpu_ns += query->part.used.cpu_ns;
+		query->used.run_queue_ns += query->part.used.run_queue_ns;
+	}
+}
+
+/* Forgets the query that runs at once, after an error. */
+void
+cellar_forget_statement(void)
+{
+	if (at_once.query == NULL)
+		return;
+	at_once.query = NULL;
+	if (at_once.is_open)
+		cellar_clear_current_plan();
+}
+
+/* Ends the part of a query in which an error was raised: it does not count. */
+static void
+abandon_part(TrackedQuery *query)
+{
+	if (query == &at_once)
+		cellar_forget_statement();
+	else if (query != NULL)
+	{
+		query->is_open = false;
+		cellar_clear_current_plan();
+	}
+}
+
+/*
+ * Returns whether the calls of the executor for a top-level query follow each other
+ * directly: for all but a portal that a client binds, and executes later.  Portals of
+ * simple queries and of EXECUTE are not visible.
+ */
+static bool
+runs_at_once(void)
+{
+	return ActivePortal != NULL && (ActivePortal->strategy != PORTAL_ONE_SELECT || !ActivePortal->visible);
 }
 
 /* Stores the texts of a query and its plan, unless another process has added them before. */
@@ -138,7 +183,7 @@ store_plan(const CellarStatementKey *key, QueryDesc *query)
 static bool
 is_tracking(uint64 query_id)
 {
-	return cellar_awr_track_statements && nesting_level == 0 && query_id != 0 && cellar_has_statement_table() && !IsParallelWorker();
+	return cellar_awr_track_statements && cellar_nesting_level == 0 && query_id != 0 && cellar_has_statement_table && !IsParallelWorker();
 }
 
 static PlannedStmt *
@@ -150,13 +195,16 @@ time_planning(Query *parse, const char *query_string, int cursor_options, ParamL
 	PlannedStmt *result;
 	instr_time	began;
 
-	if (nesting_level == 0)
+	if (cellar_nesting_level == 0)
+	{
 		last_plan = NULL;
+		cellar_forget_statement();
+	}
 	INSTR_TIME_SET_ZERO(began);
 	if (track)
-		(void) cellar_begin_phase(CELLAR_PHASE_PARSING, &began);
+		cellar_begin_phase(CELLAR_PHASE_PARSING, &began);
 	/* Queries of functions that the planner evaluates are not top-level. */
-	nesting_level++;
+	cellar_nesting_level++;
 	PG_TRY();
 	{
 		if (previous_planner != NULL)
@@ -166,7 +214,7 @@ time_planning(Query *parse, const char *query_string, int cursor_options, ParamL
 	}
 	PG_FINALLY();
 	{
-		nesting_level--;
+		cellar_nesting_level--;
 	}
 	PG_END_TRY();
 	if (track)
@@ -196,7 +244,7 @@ time_planning(Query *parse, const char *query_string, int cursor_options, ParamL
 static void
 forget_query(void *arg)
 {
-	for (TrackedQuery **link = &tracked; *link != NULL; link = &(*link)->next)
+	for (TrackedQuery **link = &portals; *link != NULL; link = &(*link)->next)
 	{
 		if (*link == arg)
 		{
@@ -206,74 +254,79 @@ forget_query(void *arg)
 	}
 }
 
-/* Fills in the statement and plan of a query that is about to start. */
-static void
-identify_query(TrackedQuery *entry, QueryDesc *query)
+/* Fills in the statement and plan of a query that is about to start.  Returns the phase before. */
+static CellarPhase
+identify_query(TrackedQuery *tracked, QueryDesc *query)
 {
-	memset(entry, 0, sizeof(TrackedQuery));
-	entry->query = query;
+	CellarPhase previous = CELLAR_PHASE_OTHER;
+	CellarStatement *entry;
+
+	tracked->query = query;
+	tracked->entry = NULL;
 	if (query->plannedstmt == last_plan)
 	{
-		entry->key = last_key;
-		entry->entry = last_entry;
-		entry->table_version = last_table_version;
+		tracked->key = last_key;
+		tracked->entry = last_entry;
+		tracked->table_version = last_table_version;
+		previous = CELLAR_PHASE_PLANNING;
 	}
 	else
-		entry->key = statement_key((int64) query->plannedstmt->queryId, cellar_plan_id(query->plannedstmt));
-	cellar_take_parses(tracked_entry(entry));
-	entry->reading = cellar_choose_kernel_reading(tracked_entry(entry));
+		tracked->key = statement_key((int64) query->plannedstmt->queryId, cellar_plan_id(query->plannedstmt));
+	last_plan = NULL;
+	entry = tracked_entry(tracked);
+	cellar_take_parses(entry);
+	tracked->is_open = false;
+	tracked->counts_start = false;
+	tracked->part.reading = cellar_choose_kernel_reading(entry);
+	tracked->elapsed_ns = 0;
+	tracked->used = (CellarKernelTimes)
+	{
+		0, 0
+	};
+	return previous;
 }
 
-/* Tracks a query until its memory is freed. */
+/* Tracks a query whose calls do not follow each other directly, until its memory is freed. */
 static void
-track_query(const TrackedQuery *identified)
+track_portal(const TrackedQuery *identified)
 {
 	MemoryContext context = identified->query->estate->es_query_cxt;
-	TrackedQuery *entry = MemoryContextAlloc(context, sizeof(TrackedQuery));
-	CellarStatement *statement;
+	TrackedQuery *tracked = MemoryContextAlloc(context, sizeof(TrackedQuery));
 
-	*entry = *identified;
-	entry->next = tracked;
-	tracked = entry;
-	entry->callback.func = forget_query;
-	entry->callback.arg = entry;
-	MemoryContextRegisterResetCallback(context, &entry->callback);
-
-	/*
-	 * Now, because all names of the plan can be resolved: another session can
-	 * drop a function while the query runs.
-	 */
-	statement = tracked_entry(entry);
-	if (!statement->has_text)
-	{
-		statement->has_text = true;
-		store_plan(&statement->key, entry->query);
-		cellar_forget_phase();
-	}
+	*tracked = *identified;
+	tracked->message = GetCurrentStatementStartTimestamp();
+	tracked->next = portals;
+	portals = tracked;
+	tracked->callback.func = forget_query;
+	tracked->callback.arg = tracked;
+	MemoryContextRegisterResetCallback(context, &tracked->callback);
 }
 
 static void
 start_query(QueryDesc *query, int eflags)
 {
 	bool		track = is_tracking(query->plannedstmt->queryId) && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0;
-	TrackedQuery entry;
-	CellarPart	part;
+	TrackedQuery portal;
+	TrackedQuery *tracked = NULL;
 	uint64		nested_before;
 
-	cellar_count_cpu_at_exit();
-	if (nesting_level > 0)
+	if (!cellar_counts_cpu_at_exit)
+		cellar_count_cpu_at_exit();
+	if (cellar_nesting_level > 0)
 		nested_statements++;
+	else
+		cellar_forget_statement();
 	nested_before = nested_statements;
 	if (track)
 	{
-		CellarPhase previous = query->plannedstmt == last_plan ? CELLAR_PHASE_PLANNING : CELLAR_PHASE_OTHER;
+		bool		is_portal = !runs_at_once();
 
-		identify_query(&entry, query);
-		last_plan = NULL;
-		begin_query_part(&entry, &part, previous);
+		tracked = is_portal ? &portal : &at_once;
+		open_part(tracked, identify_query(tracked, query));
+		tracked->runs_at_once = !is_portal;
 	}
 	/* The executor evaluates functions now to exclude partitions. */
-	nesting_level++;
+	cellar_nesting_level++;
 	PG_TRY();
 	{
 		if (previous_start != NULL)
@@ -281,44 +334,70 @@ start_query(QueryDesc *query, int eflags)
 		else
 			standard_ExecutorStart(query, eflags);
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
-		nesting_level--;
-		if (track)
-			cellar_clear_current_plan();
+		cellar_nesting_level--;
+		abandon_part(tracked);
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	cellar_nesting_level--;
 	if (track)
 	{
+		CellarStatement *entry = tracked_entry(tracked);
+
 		/*
 		 * PostgreSQL's own accounting of blocks does not contain what the
 		 * executor reads of the catalogs to start.
 		 */
-		end_query_part(&entry, &part, nested_statements != nested_before);
-		cellar_end_phase(CELLAR_PHASE_STARTING, part.ended);
-		track_query(&entry);
+		tracked->counts_start = nested_statements != nested_before;
+		if (!tracked->runs_at_once || !entry->has_text)
+			close_part(tracked, tracked->counts_start);
+
+		/*
+		 * Now, because all names of the plan can be resolved: another session
+		 * can drop a function while the query runs.
+		 */
+		if (!entry->has_text)
+		{
+			entry->has_text = true;
+			store_plan(&entry->key, query);
+		}
+		if (!tracked->runs_at_once)
+			track_portal(tracked);
 	}
 }
 
 static TrackedQuery *
 find_tracked(QueryDesc *query)
 {
-	TrackedQuery *entry = tracked;
+	TrackedQuery *tracked = portals;
 
-	while (entry != NULL && entry->query != query)
-		entry = entry->next;
-	return entry;
+	if (at_once.query == query && cellar_nesting_level == 0)
+		return &at_once;
+	while (tracked != NULL && tracked->query != query)
+		tracked = tracked->next;
+	return tracked;
+}
+
+static bool
+may_change(const QueryDesc *query)
+{
+	return query->operation != CMD_SELECT || query->plannedstmt->hasModifyingCTE;
 }
 
 static void
 run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE_ONCE_PARAMETER)
 {
-	TrackedQuery *entry = nesting_level == 0 ? find_tracked(query) : NULL;
-	CellarPart	part;
+	TrackedQuery *tracked = cellar_nesting_level == 0 ? find_tracked(query) : NULL;
 
-	if (entry != NULL)
-		begin_query_part(entry, &part, CELLAR_PHASE_STARTING);
-	nesting_level++;
+	if (tracked != NULL)
+	{
+		if (tracked->is_open && !tracked->counts_start)
+			cellar_begin_usage(&tracked->part);
+		open_part(tracked, CELLAR_PHASE_OTHER);
+	}
+	cellar_nesting_level++;
 	PG_TRY();
 	{
 		if (previous_run != NULL)
@@ -326,18 +405,23 @@ run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE
 		else
 			standard_ExecutorRun(query, direction, count CELLAR_EXECUTE_ONCE_ARGUMENT);
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
-		nesting_level--;
-		if (entry != NULL)
-			cellar_clear_current_plan();
+		cellar_nesting_level--;
+		abandon_part(tracked);
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	if (entry != NULL)
+	cellar_nesting_level--;
+	if (tracked != NULL)
 	{
-		end_query_part(entry, &part, true);
 		/* ExecutorRun counts from zero each time. */
-		tracked_entry(entry)->counters[CELLAR_STATEMENT_ROWS] += query->estate->es_processed;
+		tracked_entry(tracked)->counters[CELLAR_STATEMENT_ROWS] += query->estate->es_processed;
+		if (!tracked->runs_at_once || !may_change(query))
+		{
+			close_part(tracked, true);
+			tracked->message = GetCurrentStatementStartTimestamp();
+		}
 	}
 }
 
@@ -345,11 +429,10 @@ static void
 finish_query(QueryDesc *query)
 {
 	/* Triggers run now.  A query that changes nothing has none. */
-	bool		may_change = query->operation != CMD_SELECT || query->plannedstmt->hasModifyingCTE;
-	TrackedQuery *entry = nesting_level == 0 && may_change ? find_tracked(query) : NULL;
-	CellarPart	part;
+	bool		has_triggers = may_change(query);
+	TrackedQuery *tracked = cellar_nesting_level == 0 && has_triggers ? find_tracked(query) : NULL;
 
-	if (!may_change)
+	if (!has_triggers)
 	{
 		if (previous_finish != NULL)
 			previous_finish(query);
@@ -357,9 +440,9 @@ finish_query(QueryDesc *query)
 			standard_ExecutorFinish(query);
 		return;
 	}
-	if (entry != NULL)
-		begin_query_part(entry, &part, CELLAR_PHASE_OTHER);
-	nesting_level++;
+	if (tracked != NULL)
+		open_part(tracked, CELLAR_PHASE_OTHER);
+	cellar_nesting_level++;
 	PG_TRY();
 	{
 		if (previous_finish != NULL)
@@ -367,34 +450,46 @@ finish_query(QueryDesc *query)
 		else
 			standard_ExecutorFinish(query);
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
-		nesting_level--;
-		if (entry != NULL)
-			cellar_clear_current_plan();
+		cellar_nesting_level--;
+		/* The changes count, although a trigger refused them. */
+		if (tracked == &at_once && tracked->table_version == cellar_statements_version)
+			close_part(tracked, true);
+		abandon_part(tracked);
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	if (entry != NULL)
-		end_query_part(entry, &part, true);
+	cellar_nesting_level--;
+	if (tracked != NULL)
+	{
+		close_part(tracked, true);
+		tracked->message = GetCurrentStatementStartTimestamp();
+	}
 }
 
 static void
 end_query(QueryDesc *query)
 {
-	TrackedQuery *entry = find_tracked(query);
+	TrackedQuery *tracked = find_tracked(query);
 
-	if (entry != NULL)
+	if (tracked != NULL)
 	{
-		forget_query(entry);
-		cellar_count_execution(tracked_entry(entry), entry->elapsed_ns, entry->reading, entry->used, entry->ended);
+		if (tracked->is_open)
+			close_part(tracked, true);
+		if (tracked->runs_at_once)
+			tracked->query = NULL;
+		else
+			forget_query(tracked);
+		cellar_count_execution(tracked_entry(tracked), tracked->elapsed_ns, tracked->part.reading, tracked->used, tracked->part.ended);
 
 		/*
 		 * A portal can be dropped long after its execution.  What a statement
 		 * that changes data returns is sent to the client later.
 		 */
-		if (nesting_level == 0 && entry->message == GetCurrentStatementStartTimestamp() &&
+		if (cellar_nesting_level == 0 && (tracked->runs_at_once || tracked->message == GetCurrentStatementStartTimestamp()) &&
 			!query->plannedstmt->hasReturning && !query->plannedstmt->hasModifyingCTE)
-			cellar_end_phase(CELLAR_PHASE_EXECUTING, entry->ended);
+			cellar_end_phase(CELLAR_PHASE_EXECUTING, tracked->part.ended);
 		else
 			cellar_forget_phase();
 	}
@@ -471,11 +566,13 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	int			length = statement->stmt_len;
 	bool		wrapper = is_wrapper(statement->utilityStmt);
 	bool		track = is_tracking(statement->queryId) && !wrapper;
-	bool		returns_rows = nesting_level == 0 && UtilityReturnsTuples(statement->utilityStmt);
+	bool		returns_rows = cellar_nesting_level == 0 && UtilityReturnsTuples(statement->utilityStmt);
 	bool		may_contain_password = false;
 	CellarStatementKey key = {0};
 	CellarPart	part;
 
+	if (cellar_nesting_level == 0)
+		cellar_forget_statement();
 	if (track)
 	{
 		CellarStatement *entry;
@@ -486,10 +583,10 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 			may_contain_password = contains_password(statement->utilityStmt, query_string + Max(location, 0), length);
 		cellar_begin_part(&part, CELLAR_PHASE_PARSING, cellar_choose_kernel_reading(entry));
 	}
-	else if (nesting_level == 0 && !wrapper)
+	else if (cellar_nesting_level == 0 && !wrapper)
 		cellar_forget_phase();
 	if (!wrapper)
-		nesting_level++;
+		cellar_nesting_level++;
 	PG_TRY();
 	{
 		if (previous_utility != NULL)
@@ -500,7 +597,7 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	PG_FINALLY();
 	{
 		if (!wrapper)
-			nesting_level--;
+			cellar_nesting_level--;
 	}
 	PG_END_TRY();
 	if (track)
@@ -520,13 +617,6 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	/* Rows are sent to the client later. */
 	if (returns_rows)
 		cellar_forget_phase();
-}
-
-/* Returns whether this process plans or executes a statement: functions may parse others. */
-bool
-cellar_in_statement(void)
-{
-	return nesting_level > 0;
 }
 
 void

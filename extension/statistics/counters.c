@@ -90,6 +90,8 @@ typedef struct SharedStatistics
 	SharedSession sessions[FLEXIBLE_ARRAY_MEMBER];	/* by process number */
 } SharedStatistics;
 
+bool		cellar_session_attached = false;
+
 static SharedStatistics *statistics = NULL;
 
 int
@@ -158,6 +160,7 @@ cellar_init_statistics(void)
 static void
 detach_session(int code, Datum slot)
 {
+	cellar_session_attached = false;
 	pg_atomic_write_u32(&statistics->sessions[DatumGetInt32(slot)].pid, 0);
 }
 
@@ -176,6 +179,7 @@ cellar_attach_session(void)
 	clear_counts(&session->counts);
 	pg_write_barrier();
 	pg_atomic_write_u32(&session->pid, MyProcPid);
+	cellar_session_attached = true;
 	before_shmem_exit(detach_session, Int32GetDatum(slot));
 }
 
@@ -246,20 +250,15 @@ cellar_count_session(CellarStatistic statistic, uint64 amount)
 		pg_atomic_fetch_add_u64(&session->stats[statistic], amount);
 }
 
-/* Returns Smart Scan bytes of this session, including its parallel workers; 0 before the first count. */
-CellarSmartScanBytes
-cellar_session_smart_scan_bytes(void)
+/* Reads the Smart Scan bytes of this session, which is attached. */
+void
+cellar_read_smart_scan_bytes(CellarSmartScanBytes *bytes)
 {
-	SharedSession *session = &statistics->sessions[CellarProcNumber(MyProc)];
-	CellarSmartScanBytes bytes = {0};
+	SharedCounts *counts = &statistics->sessions[CellarProcNumber(MyProc)].counts;
 
-	if (pg_atomic_read_u32(&session->pid) == (uint32) MyProcPid)
-	{
-		bytes.eligible_bytes = pg_atomic_read_u64(&session->counts.stats[CELLAR_STAT_ELIGIBLE_BYTES]);
-		bytes.saved_bytes = pg_atomic_read_u64(&session->counts.stats[CELLAR_STAT_SAVED_BY_STORAGE_INDEX_BYTES]);
-		bytes.returned_bytes = pg_atomic_read_u64(&session->counts.stats[CELLAR_STAT_RETURNED_BYTES]);
-	}
-	return bytes;
+	bytes->eligible_bytes = pg_atomic_read_u64(&counts->stats[CELLAR_STAT_ELIGIBLE_BYTES]);
+	bytes->saved_bytes = pg_atomic_read_u64(&counts->stats[CELLAR_STAT_SAVED_BY_STORAGE_INDEX_BYTES]);
+	bytes->returned_bytes = pg_atomic_read_u64(&counts->stats[CELLAR_STAT_RETURNED_BYTES]);
 }
 
 static void

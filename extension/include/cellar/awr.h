@@ -19,6 +19,9 @@
 #include "utils/backend_status.h"
 #include "utils/guc.h"
 
+/* Each statement passes here: hidden symbols are reached without indirection. */
+#pragma GCC visibility push(hidden)
+
 /* settings.c */
 extern char *cellar_awr_database;
 extern int	cellar_awr_snapshot_interval;	/* minutes, 0 for none */
@@ -63,7 +66,10 @@ extern void cellar_statements_init(LWLock *lock);
 /* statements.c */
 extern void cellar_install_statements(void);
 extern void cellar_install_utility_statements(void);
-extern bool cellar_in_statement(void);
+extern void cellar_forget_statement(void);
+
+/* Statements that this process plans or executes, one in the other.  Functions may parse others. */
+extern int	cellar_nesting_level;
 
 /* texts.c */
 extern Size cellar_texts_bytes(void);
@@ -131,6 +137,7 @@ typedef struct CellarCommandTimes
 
 extern Size cellar_cpu_bytes(void);
 extern void cellar_cpu_init(LWLock *lock);
+extern bool cellar_counts_cpu_at_exit;
 extern void cellar_count_cpu_at_exit(void);
 extern bool cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char *application,
 							  TimestampTz started, TimestampTz at);
@@ -167,5 +174,7 @@ extern void cellar_install_awr(void);
 
 /* snapshot_worker.c */
 extern TimestampTz cellar_next_awr_work(TimestampTz now);
+
+#pragma GCC visibility pop
 
 #endif							/* CELLAR_AWR_H */

@@ -14,6 +14,9 @@
 #include "cellar/statement_table.h"
 #include "cellar/statistics.h"
 
+/* Each statement passes here: hidden symbols are reached without indirection. */
+#pragma GCC visibility push(hidden)
+
 /* What this process had used at a moment. */
 typedef struct CellarUsage
 {
@@ -22,7 +25,7 @@ typedef struct CellarUsage
 	CellarSmartScanBytes bytes;
 } CellarUsage;
 
-/* A call of ExecutorStart, ExecutorRun or ExecutorFinish, or a utility statement. */
+/* One or more calls of ExecutorStart, ExecutorRun and ExecutorFinish, or a utility statement. */
 typedef struct CellarPart
 {
 	CellarKernelReading reading;
@@ -35,8 +38,11 @@ typedef struct CellarPart
 } CellarPart;
 
 extern void cellar_begin_part(CellarPart *part, CellarPhase previous, CellarKernelReading reading);
+extern void cellar_begin_usage(CellarPart *part);
 extern void cellar_end_part(CellarPart *part, CellarStatement *statement, bool counts_usage);
 extern void cellar_count_execution(CellarStatement *statement, uint64 elapsed_ns, CellarKernelReading reading,
 								   CellarKernelTimes used, instr_time ended);
+
+#pragma GCC visibility pop
 
 #endif							/* CELLAR_STATEMENT_PART_H */

@@ -10,6 +10,11 @@
 
 #include "portability/instr_time.h"
 
+#include "cellar/compat.h"
+
+/* Each statement passes here: hidden symbols are reached without indirection. */
+#pragma GCC visibility push(hidden)
+
 typedef struct CellarStatementKey
 {
 	Oid			database;
@@ -72,10 +77,40 @@ typedef struct CellarStatement
 /* A CellarStatement is valid as long as this number does not change. */
 extern uint64 cellar_statements_version;
 
-extern bool cellar_has_statement_table(void);
-extern CellarStatement *cellar_find_statement(const CellarStatementKey *key);
+/* Entries that this process used recently; NULL if none. */
+#define CELLAR_RECENT_STATEMENTS	64
+extern CellarStatement *cellar_recent_statements[CELLAR_RECENT_STATEMENTS];
+
+/* False in a server that has not loaded the library at its start. */
+extern bool cellar_has_statement_table;
+extern uint64 cellar_last_statements_flush_ns;	/* by the monotonic clock of
+												 * instr_time */
+
+extern CellarStatement *cellar_enter_statement(const CellarStatementKey *key);
 extern bool cellar_is_known_statement(const CellarStatementKey *key);
 extern void cellar_flush_statements(void);
-extern void cellar_flush_statements_if_due(instr_time now);
+static inline bool
+cellar_is_statement(const CellarStatement *statement, const CellarStatementKey *key)
+{
+	return statement != NULL && statement->key.query_id == key->query_id && statement->key.plan_id == key->plan_id &&
+		statement->key.role == key->role && statement->key.database == key->database;
+}
+
+static inline int
+cellar_recent_statement_slot(const CellarStatementKey *key)
+{
+	return (uint64) (key->query_id ^ key->plan_id) % CELLAR_RECENT_STATEMENTS;
+}
+
+/* Returns this process's entry for a statement.  Sessions repeat few statements. */
+static inline CellarStatement *
+cellar_find_statement(const CellarStatementKey *key)
+{
+	CellarStatement *recent = cellar_recent_statements[cellar_recent_statement_slot(key)];
+
+	return cellar_is_statement(recent, key) ? recent : cellar_enter_statement(key);
+}
+
+#pragma GCC visibility pop
 
 #endif							/* CELLAR_STATEMENT_TABLE_H */

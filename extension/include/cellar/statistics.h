@@ -13,6 +13,9 @@
 
 #include "cellar_client.h"
 
+/* Each statement passes here: hidden symbols are reached without indirection. */
+#pragma GCC visibility push(hidden)
+
 /* counters.c */
 
 /* Indexes of cellar_statistic_names. */
@@ -73,6 +76,9 @@ typedef struct CellarSmartScanBytes
 	uint64		returned_bytes;
 } CellarSmartScanBytes;
 
+/* This session has counted something. */
+extern bool cellar_session_attached;
+
 extern const char *const cellar_statistic_names[CELLAR_STATS];
 extern const char *const cellar_wait_names[CELLAR_WAITS];
 
@@ -81,7 +87,7 @@ extern void cellar_init_statistics(void);
 extern uint64 cellar_incarnation(void);
 extern TimestampTz cellar_incarnation_start(void);
 extern void cellar_count(CellarStatistic statistic, uint64 amount);
-extern CellarSmartScanBytes cellar_session_smart_scan_bytes(void);
+extern void cellar_read_smart_scan_bytes(CellarSmartScanBytes *bytes);
 extern void cellar_count_session(CellarStatistic statistic, uint64 amount);
 extern uint64 cellar_count_wait(CellarWaitEvent event, instr_time started);
 extern void cellar_count_scan(const CellarScanStats *stats);
@@ -89,5 +95,18 @@ extern void cellar_attach_session(void);
 extern void cellar_read_system_counts(CellarCounts *counts);
 extern int	cellar_session_slots(void);
 extern int	cellar_read_session_counts(int slot, CellarCounts *counts);
+
+/* Returns Smart Scan bytes of this session, including its parallel workers. */
+static inline CellarSmartScanBytes
+cellar_session_smart_scan_bytes(void)
+{
+	CellarSmartScanBytes bytes = {0};
+
+	if (cellar_session_attached)
+		cellar_read_smart_scan_bytes(&bytes);
+	return bytes;
+}
+
+#pragma GCC visibility pop
 
 #endif							/* CELLAR_STATISTICS_H */
