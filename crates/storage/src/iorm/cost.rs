@@ -5,12 +5,14 @@
 
 use super::{DeviceSeconds, SPLIT_BYTES_MAX, SPLIT_BYTES_MIN};
 use crate::disk::{Access, Completion, ModelParameters, Request};
+use parking_lot::Mutex;
 
 /// Blocks of PostgreSQL and reads of scans, which the figures are measured with.
 const SMALL_BYTES: u64 = 8192;
 const LARGE_BYTES: u64 = 1 << 20;
-/// Requests of a measurement.
+/// Requests of a measurement, and of one with large requests, which take a device model more steps.
 const REQUESTS: u64 = 400;
+const LARGE_REQUESTS: u64 = 100;
 const DEPTH_MAX: u64 = 64;
 /// The depth of a device is the least at which random reads reach this part of their highest rate.
 const DEPTH_RATE: f64 = 0.95;
@@ -63,8 +65,26 @@ impl CostModel {
         Self { read, write, depth: 32.0 / 60_000.0, split_bytes: SPLIT_BYTES_MAX }
     }
 
-    /// Measures a device model. `time_scale` is real seconds per model second.
+    /// Returns the costs of a device model, which is measured once. `time_scale` is real seconds per model second.
     pub fn of_model(parameters: &ModelParameters, time_scale: f64) -> Self {
+        static MEASURED: Mutex<Vec<(ModelParameters, CostModel)>> = Mutex::new(Vec::new());
+        let mut measured = MEASURED.lock();
+        let known = measured.iter().find(|(known, _)| known == parameters).map(|(_, costs)| *costs);
+        let costs = known.unwrap_or_else(|| {
+            let costs = Self::measured(parameters);
+            measured.push((parameters.clone(), costs));
+            costs
+        });
+        Self {
+            read: costs.read.scaled(time_scale),
+            write: costs.write.scaled(time_scale),
+            depth: costs.depth * time_scale,
+            split_bytes: costs.split_bytes,
+        }
+    }
+
+    /// Measures a device model in model time.
+    fn measured(parameters: &ModelParameters) -> Self {
         let rate = |access, bytes, is_sequential, depth| measured_rate(parameters, access, bytes, is_sequential, depth);
         let depths = std::iter::successors(Some(1), |depth| Some(depth * 2)).take_while(|depth| *depth <= DEPTH_MAX);
         let random: Vec<(u64, f64)> =
@@ -83,12 +103,7 @@ impl CostModel {
         let is_short = |bytes: &u64| 1.0 / rate(Access::Read, *bytes, false, 1) <= SPLIT_RATIO * shortest;
         let lengths = std::iter::successors(Some(SPLIT_BYTES_MAX as u64), |bytes| Some(bytes / 2));
         let split = lengths.take_while(|bytes| *bytes > SPLIT_BYTES_MIN as u64).find(is_short);
-        Self {
-            read: read.scaled(time_scale),
-            write: write.scaled(time_scale),
-            depth: depth * time_scale,
-            split_bytes: split.map_or(SPLIT_BYTES_MIN, |bytes| bytes as usize),
-        }
+        Self { read, write, depth, split_bytes: split.map_or(SPLIT_BYTES_MIN, |bytes| bytes as usize) }
     }
 
     pub fn cost(&self, is_write: bool, bytes: usize, is_sequential: bool) -> DeviceSeconds {
@@ -107,9 +122,10 @@ fn measured_rate(parameters: &ModelParameters, access: Access, bytes: u64, is_se
             (id.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407) >> 20) % blocks * bytes
         }
     };
+    let requests = if bytes == LARGE_BYTES { LARGE_REQUESTS } else { REQUESTS };
     let (mut next, mut ended, mut now, mut completed) = (0, 0, 0, Vec::new());
-    while ended < REQUESTS {
-        while next < (ended + depth).min(REQUESTS) {
+    while ended < requests {
+        while next < (ended + depth).min(requests) {
             service.submit(now, Request { id: next, access, offset: offset(next), length: bytes });
             next += 1;
         }
@@ -117,7 +133,7 @@ fn measured_rate(parameters: &ModelParameters, access: Access, bytes: u64, is_se
         service.advance(now, &mut completed);
         ended += completed.drain(..).map(|Completion { at, .. }| now = now.max(at)).count() as u64;
     }
-    REQUESTS as f64 * 1e9 / now.max(1) as f64
+    requests as f64 * 1e9 / now.max(1) as f64
 }
 
 #[cfg(test)]
@@ -142,6 +158,8 @@ mod tests {
             assert!(costs.cost(false, 8192, true) <= small && costs.cost(true, 8192, false) > 0.0, "{name}");
             let half = CostModel::of_model(&parameters, 0.5);
             assert!((half.cost(false, 8192, false) - small / 2.0).abs() < 1e-9, "{name}");
+            assert!((half.depth - costs.depth / 2.0).abs() < 1e-9 && half.split_bytes == costs.split_bytes, "{name}");
+            assert_eq!(CostModel::of_model(&parameters, 1.0), costs, "{name}");
         }
     }
 

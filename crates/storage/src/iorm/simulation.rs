@@ -6,18 +6,11 @@ use super::plan::{Portion, Terms};
 use super::{Nanoseconds, Objective, Scheduler};
 use crate::disk::{Access, Completion, ModelParameters, Request as DeviceRequest, Service};
 use crate::request::{DatabaseId, GroupId, IoKind};
-use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 const MS: Nanoseconds = 1_000_000;
 const SECOND: Nanoseconds = 1000 * MS;
-
-/// Returns the costs of a model, which are measured once.
-fn costs(model: &str, parameters: &ModelParameters) -> CostModel {
-    static MEASURED: Mutex<BTreeMap<String, CostModel>> = Mutex::new(BTreeMap::new());
-    *MEASURED.lock().entry(model.to_owned()).or_insert_with(|| CostModel::of_model(parameters, 1.0))
-}
 
 /// Returns the seeds: a few, or more with LONG=1.
 fn seeds() -> Range<u64> {
@@ -26,6 +19,11 @@ fn seeds() -> Range<u64> {
 
 fn is_long() -> bool {
     std::env::var_os("LONG").is_some()
+}
+
+/// Returns the virtual time of a simulation: with LONG=1 all of it, else half.
+fn until(end: Nanoseconds) -> Nanoseconds {
+    if is_long() { end } else { end / 2 }
 }
 
 const SMALL: usize = 8192;
@@ -81,7 +79,7 @@ struct Simulation {
 impl Simulation {
     fn new(model: &str, objective: Objective, terms: &[Terms], seed: u64) -> Self {
         let parameters = ModelParameters::read(model).unwrap();
-        let costs = costs(model, &parameters);
+        let costs = CostModel::of_model(&parameters, 1.0);
         let mut scheduler = Scheduler::new(costs.depth);
         scheduler.set_objective(objective);
         for (database, terms) in terms.iter().enumerate() {
@@ -175,7 +173,7 @@ fn shares_divide_a_saturated_device_and_one_database_alone_gets_everything() {
     for (model, seed) in [DISK, FLASH].into_iter().flat_map(|model| seeds().map(move |seed| (model, seed))) {
         let run = |clients: &[Client]| {
             let terms = [share(1), share(2), share(1)];
-            let end = if model == DISK { 20 * SECOND } else { SECOND / 10 };
+            let end = until(if model == DISK { 20 * SECOND } else { SECOND / 10 });
             let ended = Simulation::new(model, Objective::HighThroughput, &terms, seed).run(clients, end);
             ended.iter().map(|ended| count(ended, end / 10..end)).collect::<Vec<_>>()
         };
@@ -186,7 +184,7 @@ fn shares_divide_a_saturated_device_and_one_database_alone_gets_everything() {
         assert!((1.8..2.2).contains(&ratio), "{model}, seed {seed}: {ratio}");
         let alone = run(&[Client::small(2, outstanding)]);
         let unscheduled = {
-            let end = if model == DISK { 20 * SECOND } else { SECOND / 10 };
+            let end = until(if model == DISK { 20 * SECOND } else { SECOND / 10 });
             let clients = [Client::small(2, outstanding)];
             let ended = Simulation::new(model, Objective::Off, &[], seed).run(&clients, end);
             count(&ended[0], end / 10..end)
