@@ -26,11 +26,13 @@
  */
 #include "postgres.h"
 
+#include "access/amapi.h"
 #include "nodes/pathnodes.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
+#include "utils/spccache.h"
 
 #include "cellar/compat.h"
 #include "cellar/planner.h"
@@ -269,6 +271,46 @@ rescan_cost(const Path *inner)
 }
 
 /*
+ * Returns the cost of the rows that the index scan on the inner side of a nested
+ * loop returns beyond PostgreSQL's estimate, because the join compares all columns
+ * of a unique index of the other table.  Each execution returns at least one row by
+ * PostgreSQL's estimate; the other rows are mostly on other pages of the table.  As
+ * in cost_index(), they need no other pages if the index has the order of the table.
+ */
+static Cost
+inner_rows_cost(PlannerInfo *root, const NestPath *path)
+{
+	const Path *outer = path->jpath.outerjoinpath;
+	IndexPath  *inner = (IndexPath *) path->jpath.innerjoinpath;
+	double		loops = outer->rows + more_rows(root, outer);
+	double		rows = path->jpath.path.rows + more_rows(root, &path->jpath.path);
+	double		estimate;
+	double		selectivity = 0;
+	double		correlation = 0;
+	double		index_pages = 0;
+	double		pages;
+	double		random_page;
+	Cost		startup = 0;
+	Cost		total = 0;
+
+	if (!IsA(inner, IndexPath) || inner->path.param_info == NULL ||
+		underestimate(root, path->jpath.path.parent->relids) <= underestimate(root, outer->parent->relids))
+		return 0;
+	estimate = inner->path.rows * loops;
+	if (rows <= estimate)
+		return 0;
+	((amcostestimate_function) inner->indexinfo->amcostestimate) (root, inner, loops, &startup, &total, &selectivity,
+																  &correlation, &index_pages);
+	pages = index_pages_fetched(rows, inner->path.parent->pages, inner->indexinfo->pages, root) -
+		index_pages_fetched(estimate, inner->path.parent->pages, inner->indexinfo->pages, root);
+	if (inner->path.pathtype == T_IndexOnlyScan)
+		pages *= 1 - inner->path.parent->allvisfrac;
+	get_tablespace_page_costs(inner->path.parent->reltablespace, &random_page, NULL);
+	return (1 - correlation * correlation) * random_page * Max(pages, 0) +
+		(cpu_tuple_cost + cpu_index_tuple_cost) * (rows - estimate);
+}
+
+/*
  * Returns the cost of the rows of joins that PostgreSQL has underestimated, and of
  * Smart Scans that get no join filter, in a path.  `filtered` says that a hash
  * join above filters the path's rows.
@@ -296,7 +338,7 @@ missing_cost(PlannerInfo *root, const Path *path, bool filtered)
 					missing_cost(root, join->innerjoinpath, false) + cpu_tuple_cost * more_rows(root, path);
 
 				if (IsA(path, NestPath))
-					return cost + outer * rescan_cost(join->innerjoinpath);
+					return cost + outer * rescan_cost(join->innerjoinpath) + inner_rows_cost(root, (const NestPath *) path);
 				return cost + (outer + inner) * cpu_operator_cost * list_length(join->joinrestrictinfo);
 			}
 		case T_AggPath:
