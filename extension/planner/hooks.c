@@ -27,6 +27,7 @@ set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *r
 	if (previous_set_rel_pathlist_hook != NULL)
 		previous_set_rel_pathlist_hook(root, rel, rti, rte);
 
+	cellar_add_group_keys(root, rel, rte);
 	if (!cellar_is_scannable(rel, rte))
 		return;
 
