@@ -17,6 +17,7 @@
 #   HISTORY=no        does not add the results to bench/history
 set -euo pipefail
 case ${1:-} in -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"; exit ;; esac
+CELLAR_PROFILE=${CELLAR_PROFILE:-release}
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../scripts/lib.sh"
 

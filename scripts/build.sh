@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Builds everything in release mode: the `cellar` binary, the client library, the harness and the extension.
+# CELLAR_PROFILE=tests builds in the profile of `make test`, which takes less time. The scripts use the programs of the last build.
 #
 #   build.sh              builds
 #   build.sh extension    builds, and installs the extension into the Postgres of PG_CONFIG
 #   build.sh install      as above; also installs cellar, its man pages and its systemd unit below PREFIX (/usr/local)
 set -euo pipefail
+CELLAR_PROFILE=${CELLAR_PROFILE:-release}
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 what=${1:-build}
@@ -20,14 +22,14 @@ with_right_to_write() {
     fi
 }
 
-# make_extension TARGET [COMMAND ...]: runs make in a copy of the sources, one per Postgres version: objects of different
-# versions do not mix, and the working tree stays clean.
+# make_extension TARGET [COMMAND ...]: runs make in a copy of the sources, one per Postgres version and profile: objects of
+# different versions do not mix, and the working tree stays clean.
 make_extension() {
     local folder
-    folder=$TARGET/extension-$("$PG_CONFIG" --version | tr -c 'A-Za-z0-9.\n' _)
+    folder=$TARGET/$CELLAR_PROFILE/extension-$("$PG_CONFIG" --version | tr -c 'A-Za-z0-9.\n' _)
     mkdir -p "$folder"
     (cd "$ROOT/extension" && find . -type f ! -name '*.o' ! -name '*.so' ! -name '*.bc' -print0 | xargs -0 cp --parents -p -t "$folder")
-    "${@:2}" make -s -C "$folder" PG_CONFIG="$PG_CONFIG" CELLAR_CLIENT_LIB="$TARGET/release/libcellar_client.a" \
+    "${@:2}" make -s -C "$folder" PG_CONFIG="$PG_CONFIG" CELLAR_CLIENT_LIB="$TARGET/$CELLAR_PROFILE/libcellar_client.a" \
         CELLAR_CLIENT_INCLUDE="$ROOT/crates/client/include" "$1"
 }
 
@@ -37,7 +39,8 @@ install_extension() {
     say "the extension is installed in $("$PG_CONFIG" --version)"
 }
 
-cargo build --release --locked -p cellar -p cellar-client -p cellar-harness
+cargo build --profile "$CELLAR_PROFILE" --locked -p cellar -p cellar-client -p cellar-harness
+printf '%s\n' "$CELLAR_PROFILE" >"$TARGET/profile"
 case $what in
 build) make_extension all ;;
 extension) install_extension ;;

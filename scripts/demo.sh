@@ -30,6 +30,7 @@ stop | remove) ;;
 *) refuse "usage: demo.sh [start|stop|remove]" ;;
 esac
 
+CELLAR_PROFILE=${CELLAR_PROFILE:-release}
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 WORK=${DEMO_DIR:-$ROOT/.demo}

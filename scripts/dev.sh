@@ -9,6 +9,7 @@
 #   DEV_DIR=.dev       folder of the cell disks, the mount and the logs
 #   CACHE=128MiB       page cache of the cell
 set -euo pipefail
+CELLAR_PROFILE=${CELLAR_PROFILE:-release}
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 WORK=${DEV_DIR:-$ROOT/.dev}

@@ -5,14 +5,17 @@
 # Each process that a script starts is recorded in $WORK/processes, each mount in $WORK/mounts. `cleanup` stops and
 # unmounts exactly these. `cleanup` runs when the script exits; a watcher runs it after a kill -9 of the script.
 #
-# Settings from the environment: PG_CONFIG, CELLAR_BIN, HARNESS_BIN, CELLAR_RESULTS (file for counted checks),
-# CELLAR_KEEP=1 (keep the work folder), CELLAR_WORK_PARENT (parent folder of work folders, default /tmp).
+# Settings from the environment: PG_CONFIG, CELLAR_PROFILE (Cargo profile of the programs, default that of the last
+# build.sh), CELLAR_BIN, HARNESS_BIN, CELLAR_RESULTS (file for counted checks), CELLAR_KEEP=1 (keep the work folder),
+# CELLAR_WORK_PARENT (parent folder of work folders, default /tmp).
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
-CELLAR_BIN=${CELLAR_BIN:-$TARGET/release/cellar}
-HARNESS_BIN=${HARNESS_BIN:-$TARGET/release/cellar-harness}
+# The installed extension and the programs must be of the same build.
+CELLAR_PROFILE=${CELLAR_PROFILE:-$(cat "$TARGET/profile" 2>/dev/null || printf release)}
+CELLAR_BIN=${CELLAR_BIN:-$TARGET/$CELLAR_PROFILE/cellar}
+HARNESS_BIN=${HARNESS_BIN:-$TARGET/$CELLAR_PROFILE/cellar-harness}
 
 say() { printf '%s\n' "$*"; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }

@@ -12,6 +12,7 @@
 # reason. The pg_regress of another version in the list replaces one that does not run; a note says so. The previous version
 # in the list is the old version of the test of pg_upgrade.
 set -uo pipefail
+export CELLAR_PROFILE=${CELLAR_PROFILE:-release}
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 cd "$ROOT" || exit 1
 

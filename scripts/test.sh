@@ -8,10 +8,12 @@
 #
 # SEED is the seed of the random tests. The default is a fixed seed, so that a failure can be repeated; with LONG=1, and for a
 # test that is run on its own, the default is a random seed.
-# LONG=1 gives the random, crash and fuzz tests more time. TIME_FACTOR=4 multiplies the time limits of the stages, for a busy
-# machine. After a failure, the folder of the logs is printed.
+# LONG=1 gives the random, crash and fuzz tests more time, and builds in the profile release instead of tests (CELLAR_PROFILE).
+# TIME_FACTOR=4 multiplies the time limits of the stages, for a busy machine. After a failure, the folder of the logs is
+# printed.
 # PG_REGRESS names a pg_regress to use instead of that of PG_CONFIG's installation.
 set -uo pipefail
+profile=${CELLAR_PROFILE:-}
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 set +e
@@ -20,8 +22,13 @@ cd "$ROOT" || exit 1
 
 stages=("$@")
 [ "$*" != check ] || stages=(format lint docs unit extension)
-# Stages that often wait run side by side. awr measures times; the first builds, and regress, use all CPUs.
-[ $# -gt 0 ] || stages=(format lint docs unit extension smart_scan+robust awr regress compression+crash+fuzz)
+# Stages that often wait run side by side: unit waits in its tests, while extension builds. awr measures times; regress uses all CPUs.
+[ $# -gt 0 ] || stages=(format lint docs unit+extension smart_scan+robust awr regress compression+crash+fuzz)
+# The stage extension builds the programs. Without it, the stages use those of the last build.
+if [[ +$(IFS=+; printf '%s' "${stages[*]}")+ == *+extension+* ]]; then
+    [ -n "$profile" ] || profile=$([ -n "${LONG:-}" ] && printf release || printf tests)
+    export CELLAR_PROFILE=$profile
+fi
 CELLAR_LOGS=$(mktemp -d "${TMPDIR:-/tmp}/cellar-test-logs.XXXXXX")
 chmod 755 "$CELLAR_LOGS"
 export CELLAR_LOGS CELLAR_LOG_LEVEL=${CELLAR_LOG_LEVEL:-info}
