@@ -79,10 +79,8 @@ impl DaemonError {
     }
 }
 
-/// Runs a cell until SIGTERM or SIGINT, or until its mount is unmounted. Must be called from the process's first
-/// thread, before any other thread starts: threads inherit the blocked signals.
-pub fn run(config: &Config) -> Result<(), DaemonError> {
-    let signals = block_signals()?;
+/// Runs a cell until SIGTERM or SIGINT, or until its mount is unmounted.
+pub fn run(config: &Config, BlockedSignals(signals): BlockedSignals) -> Result<(), DaemonError> {
     protect_from_oom_killer();
     let descriptors = raise_descriptor_limit();
     check_mount_point(config)?;
@@ -394,15 +392,21 @@ fn wait_for_stop(mount: &Mount, signals: &SignalFd) -> Result<bool, DaemonError>
     }
 }
 
-/// Blocks the signals that stop the daemon, in this thread and all threads that it starts, and returns a descriptor
-/// that receives them.
-fn block_signals() -> Result<SignalFd, DaemonError> {
-    let set: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
-    let block = || -> nix::Result<SignalFd> {
-        set.thread_block()?;
-        SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
-    };
-    block().map_err(|error| DaemonError::system("could not block signals")(error.into()))
+/// The signals that stop the daemon, blocked in all threads, and a descriptor that receives them.
+#[derive(Debug)]
+pub struct BlockedSignals(SignalFd);
+
+impl BlockedSignals {
+    /// Blocks the signals in this thread and in all threads that it starts. Must be called before the configuration is read,
+    /// which starts threads if the cell has flash disks: a signal ends the process if one thread does not block it.
+    pub fn block() -> Result<Self, DaemonError> {
+        let set: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
+        let block = || -> nix::Result<SignalFd> {
+            set.thread_block()?;
+            SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+        };
+        block().map(Self).map_err(|error| DaemonError::system("could not block signals")(error.into()))
+    }
 }
 
 /// Lowers the process's out-of-memory score; needs privileges.

@@ -2,7 +2,7 @@
 
 use crate::{CONFIG_EXIT, logger, status};
 use cellar_cell::config::{Config, parse_log_level};
-use cellar_cell::daemon::{self, Findings};
+use cellar_cell::daemon::{self, BlockedSignals, Findings};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -49,6 +49,8 @@ pub fn run(arguments: &CellArguments) -> ExitCode {
     if let Some(CellCommand::Status(arguments)) = &arguments.command {
         return status::run(arguments);
     }
+    // A check has nothing to stop in order: a signal ends it.
+    let signals = (!arguments.check).then(BlockedSignals::block);
     let config = match read_config(arguments) {
         Ok(config) => config,
         Err(message) => {
@@ -57,9 +59,9 @@ pub fn run(arguments: &CellArguments) -> ExitCode {
         }
     };
     logger::start(config.log_level);
-    let result = match arguments.check {
-        true => daemon::check(&config).map(|findings| print_findings(&findings, arguments.json)),
-        false => daemon::run(&config),
+    let result = match signals {
+        None => daemon::check(&config).map(|findings| print_findings(&findings, arguments.json)),
+        Some(signals) => signals.and_then(|signals| daemon::run(&config, signals)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

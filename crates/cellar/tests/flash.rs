@@ -66,7 +66,8 @@ impl Cell {
     fn end(&mut self, signal: &str) {
         let mut daemon = self.daemon.take().unwrap();
         Command::new("kill").args([signal, &daemon.id().to_string()]).status().unwrap();
-        daemon.wait().unwrap();
+        let status = daemon.wait().unwrap();
+        assert_eq!(status.success(), signal == "-TERM", "{signal}: {status}");
     }
 
     fn metric(&self, name: &str) -> u64 {

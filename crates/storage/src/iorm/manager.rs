@@ -9,7 +9,7 @@ use crate::disk::{Disk, ModelParameters};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::request::{DatabaseId, GroupId, IoSize};
 use parking_lot::{Mutex, RwLock};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// The note in which disks keep the plan.
 const NOTE: &str = "iorm-plan";
@@ -38,8 +38,8 @@ pub struct Iorm {
     counters: Arc<ClassCounters>,
 }
 
-/// A disk with its queue.
-type Device = (Arc<dyn Disk>, Arc<DeviceQueue>);
+/// A disk with its queue. The group owns the disk: one that failed or was dropped is closed.
+type Device = (Weak<dyn Disk>, Arc<DeviceQueue>);
 
 #[derive(Debug)]
 struct Names {
@@ -126,8 +126,8 @@ impl Iorm {
         let queue = Arc::new(DeviceQueue::new(disk.path(), costs, self.counters.clone()));
         let mut devices = self.devices.write();
         // A disk that is opened again replaces the one at its path.
-        devices.retain(|(known, _)| known.path() != disk.path());
-        devices.push((disk.clone(), queue.clone()));
+        devices.retain(|(known, _)| known.upgrade().is_some_and(|known| known.path() != disk.path()));
+        devices.push((Arc::downgrade(disk), queue.clone()));
         drop(devices);
         self.apply();
         queue
@@ -135,13 +135,13 @@ impl Iorm {
 
     /// Reads the plan that the disks kept. Call this once the disks are locked.
     pub fn load(&self) {
-        let read = |(disk, _): &Device| {
+        let read = |disk: Arc<dyn Disk>| {
             let note = disk.read_note(NOTE).ok().flatten()?;
             Plan::from_note(&note)
                 .inspect_err(|error| log::error!("cell disk {}: {error}; the plan is ignored", disk.path().display()))
                 .ok()
         };
-        let newest = self.devices.read().iter().filter_map(read).max_by_key(|(number, _)| *number);
+        let newest = self.disks().into_iter().filter_map(read).max_by_key(|(number, _)| *number);
         if let Some(newest) = newest {
             *self.plan.lock() = newest;
         }
@@ -153,9 +153,8 @@ impl Iorm {
         let _change = self.change.lock();
         let number = self.plan.lock().0 + 1;
         let note = plan.to_note(number);
-        let disks: Vec<Arc<dyn Disk>> = self.devices.read().iter().map(|(disk, _)| disk.clone()).collect();
         let mut kept = Err(Error::new(ErrorKind::Invalid, "the cell has no disk to keep the plan on"));
-        for disk in disks {
+        for disk in self.disks() {
             let written = disk.write_note(NOTE, &note);
             let written = written.context(|| format!("could not keep the plan on cell disk {}", disk.path().display()));
             if let Err(error) = &written {
@@ -169,8 +168,13 @@ impl Iorm {
         Ok(())
     }
 
+    fn disks(&self) -> Vec<Arc<dyn Disk>> {
+        self.devices.read().iter().filter_map(|(disk, _)| disk.upgrade()).collect()
+    }
+
     fn queues(&self) -> Vec<Arc<DeviceQueue>> {
-        self.devices.read().iter().map(|(_, queue)| queue.clone()).collect()
+        let devices = self.devices.read();
+        devices.iter().filter(|(disk, _)| disk.strong_count() > 0).map(|(_, queue)| queue.clone()).collect()
     }
 
     fn apply(&self) {
@@ -234,6 +238,23 @@ mod tests {
         again.alter(None, Some("")).unwrap();
         assert_eq!(open(&disks[1..]).dbplan(), "");
         assert!(Iorm::default().alter(Some("auto"), None).is_err(), "no disk keeps the plan");
+    }
+
+    #[test]
+    fn a_disk_that_its_group_closed_has_no_queue() {
+        let folder = tempfile::tempdir().unwrap();
+        let [first, second] = ["a", "b"].map(|name| {
+            let directory: Arc<dyn Disk> = Arc::new(DirectoryDisk::new(folder.path().join(name)).unwrap());
+            directory
+        });
+        let iorm = Iorm::default();
+        [&first, &second].map(|disk| drop(iorm.add_device(disk, None)));
+        let closed = Arc::downgrade(&second);
+        drop(second);
+        assert!(closed.upgrade().is_none(), "nothing else keeps the disk open");
+        let paths: Vec<_> = iorm.devices().into_iter().map(|device| device.path).collect();
+        assert_eq!(paths, [folder.path().join("a")]);
+        iorm.alter(Some("auto"), None).unwrap();
     }
 
     #[test]
