@@ -169,6 +169,7 @@ stage_crash() {
     local status=0
     "$ROOT/tests/crash/run.sh" ${LONG:+--rounds 20} || status=$?
     "$ROOT/tests/crash/mirrored.sh" || status=$?
+    "$ROOT/tests/crash/flash.sh" || status=$?
     "$ROOT/tests/crash/rebalance.sh" || status=$?
     [ -z "${LONG:-}" ] || "$ROOT/tests/crash/rebalance.sh" --copies || status=$?
     "$ROOT/tests/crash/full_disk.sh" && return "$status"
