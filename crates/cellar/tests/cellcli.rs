@@ -272,6 +272,11 @@ fn a_limit_slows_reads_of_one_database_of_a_running_cell_only() {
         of_this.filter_map(|sample| sample["value"].as_f64()).sum::<f64>()
     };
     assert!(waited("16384") > slow.as_secs_f64() / 2.0 && waited("16385") < fast.as_secs_f64(), "{waits}");
+    let databases = cell.json("list metriccurrent where name = 'DB_IO_RQ_SM' attributes metricObjectName, objectType");
+    for database in ["16384", "16385"] {
+        let expected = json!({ "metricObjectName": database, "objectType": "IORM_DATABASE" });
+        assert!(databases.as_array().unwrap().contains(&expected), "{databases}");
+    }
     cell.text("alter iormplan objective=off");
     assert!(3 * read_blocks(&limited, BLOCKS) < slow);
 }
@@ -351,7 +356,7 @@ fn metrics_have_oracle_s_names_and_the_values_of_the_counters() {
 
     assert_eq!(
         cell.text("list metricdefinition where objectType = cell"),
-        "\t CL_CPUT\n\t CL_CPUT_CS\n\t CL_MEMUT\n\t CL_RUNQ\n"
+        "\t CL_CPUT\n\t CL_CPUT_CS\n\t CL_MEMUT\n\t CL_RUNQ\n\t IORM_MODE\n"
     );
     let definition = cell.text("list metricdefinition cd_io_by_w_lg detail");
     let expected = "\t name:                   CD_IO_BY_W_LG\n\t description:            \"Number of megabytes written in large blocks to a cell disk\"\n\

@@ -2,7 +2,7 @@
 
 use super::super::names::{cell_disk_name, flash_cache_name, grid_disk_name};
 use super::super::value::Value;
-use super::reading::{Counter, Reading};
+use super::reading::{Counter, MeasuredObject, Reading};
 use std::sync::OnceLock;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,8 @@ impl MetricType {
 pub enum MeasuredType {
     Cell,
     CellDisk,
+    ConsumerGroup,
+    Database,
     FlashCache,
     GridDisk,
     SmartIo,
@@ -42,6 +44,8 @@ enum Formula {
     Per(f64, Counter),
     /// The increase as a percentage of the increase of another counter.
     PercentOf(Counter),
+    /// The increase, a time of cell disks, as a percentage of the time of all cell disks.
+    PercentOfDisks,
 }
 
 #[derive(Debug)]
@@ -55,17 +59,13 @@ pub struct Definition {
     formula: Formula,
 }
 
-/// An object that has a metric: its name, and the path of the disk or an empty string.
-pub struct MeasuredObject {
-    pub name: String,
-    pub key: String,
-}
-
 impl Definition {
     pub fn object_type(&self) -> &'static str {
         match self.measured {
             MeasuredType::Cell => "CELL",
             MeasuredType::CellDisk => "CELLDISK",
+            MeasuredType::ConsumerGroup => "IORM_CONSUMER_GROUP",
+            MeasuredType::Database => "IORM_DATABASE",
             MeasuredType::FlashCache => "FLASHCACHE",
             MeasuredType::GridDisk => "GRIDDISK",
             MeasuredType::SmartIo => "SMARTIO",
@@ -85,6 +85,8 @@ impl Definition {
             MeasuredType::SmartIo => one("SMARTIO".to_owned()),
             MeasuredType::CellDisk => of_disks(cell_disk_name),
             MeasuredType::GridDisk => of_disks(grid_disk_name),
+            MeasuredType::ConsumerGroup => reading.io_classes(true),
+            MeasuredType::Database => reading.io_classes(false),
         }
     }
 
@@ -112,6 +114,7 @@ impl Definition {
             Formula::PerSecond(scale) => ratio(part / scale, after.seconds_since(before)),
             Formula::Per(scale, other) => ratio(part / scale, increase(other)?),
             Formula::PercentOf(other) => 100.0 * ratio(part, increase(other)?),
+            Formula::PercentOfDisks => 100.0 * ratio(part, after.seconds_since(before) * after.disks.len() as f64),
         }))
     }
 
@@ -127,6 +130,8 @@ pub fn definitions() -> &'static [Definition] {
         all.extend(of_disks("CD", "a cell disk", MeasuredType::CellDisk));
         all.extend(of_disks("GD", "a grid disk", MeasuredType::GridDisk));
         all.extend(of_flash_cache());
+        all.extend(of_io_classes("CG", "this consumer group", MeasuredType::ConsumerGroup));
+        all.extend(of_io_classes("DB", "this database", MeasuredType::Database));
         all.extend(of_smart_io());
         all.sort_by_key(|definition| definition.name);
         all
@@ -183,6 +188,14 @@ fn of_cell() -> Vec<Definition> {
             Instantaneous,
             "Number",
             Counter::MachineRunQueue,
+            Formula::Total(1.0),
+        ),
+        define(
+            "IORM_MODE",
+            "Objective of I/O resource management: 1 low_latency, 2 balanced, auto or basic, 3 high_throughput, 0 off",
+            Instantaneous,
+            "Number",
+            Counter::IormMode,
             Formula::Total(1.0),
         ),
     ]
@@ -340,4 +353,34 @@ fn of_flash_cache() -> Vec<Definition> {
         Formula::Total(MIB),
     );
     METRICS.into_iter().flat_map(of_metric).chain([used]).collect()
+}
+
+/// The metrics of what I/O resource management counts by database or consumer group.
+fn of_io_classes(prefix: &str, class: &str, measured: MeasuredType) -> Vec<Definition> {
+    const MILLISECONDS: f64 = 1e-3;
+    let mut all = Vec::new();
+    let mut define = |name: String, description: String, metric_type, unit, counter, formula| {
+        let (name, description) = (text(format!("{prefix}_IO_{name}")), text(description));
+        all.push(Definition { name, description, metric_type, unit, measured, counter, formula });
+    };
+    use MetricType::{Cumulative, Instantaneous, Rate};
+    let bytes = Counter::Iorm { family: "cellar_iorm_bytes_total", size: None };
+    let moved = format!("Number of megabytes of I/O per second of {class}");
+    define("BY_SEC".to_owned(), moved, Rate, "MB/sec", bytes, Formula::PerSecond(MIB));
+    for (end, blocks, size) in [("LG", "large", "large"), ("SM", "small", "small")] {
+        let of = |family| Counter::Iorm { family, size: Some(size) };
+        let requests = of("cellar_iorm_requests_total");
+        let (waits, times) = (of("cellar_iorm_wait_seconds_total"), of("cellar_iorm_device_seconds_total"));
+        let requested = format!("Number of {blocks} requests of {class}");
+        define(format!("RQ_{end}"), requested.clone(), Cumulative, "IO requests", requests, Formula::Total(1.0));
+        let per_second = format!("{requested} per second");
+        define(format!("RQ_{end}_SEC"), per_second, Rate, "IO/sec", requests, Formula::PerSecond(1.0));
+        let waited = format!("Time that {blocks} requests of {class} waited to be started");
+        define(format!("WT_{end}"), waited, Cumulative, "ms", waits, Formula::Total(MILLISECONDS));
+        let waited = format!("Average time that {blocks} requests of {class} waited to be started");
+        define(format!("WT_{end}_RQ"), waited, Rate, "ms/request", waits, Formula::Per(MILLISECONDS, requests));
+        let used = format!("Percentage of the time of the cell disks that {blocks} requests of {class} used");
+        define(format!("UTIL_{end}"), used, Instantaneous, "%", times, Formula::PercentOfDisks);
+    }
+    all
 }

@@ -5,6 +5,7 @@ use super::super::connection::Connection;
 use super::super::error::Error;
 use crate::cell_source::{Metrics, label};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Counter {
@@ -26,6 +27,12 @@ pub enum Counter {
     DiskBusySeconds,
     /// A family of metrics of the flash cache.
     FlashCache(&'static str),
+    /// A family of metrics of I/O resource management, of one size of requests or of both.
+    Iorm {
+        family: &'static str,
+        size: Option<&'static str>,
+    },
+    IormMode,
     /// A family of metrics of Smart Scans, of all databases.
     SmartIo(&'static str),
     /// Seconds of CPU time of the cell.
@@ -35,6 +42,12 @@ pub enum Counter {
     MachineCpuTotal,
     MachineMemoryPercent,
     MachineRunQueue,
+}
+
+/// An object that has a metric: its name, and the path of the disk, the key of the class of I/O, or an empty string.
+pub struct MeasuredObject {
+    pub name: String,
+    pub key: String,
 }
 
 pub struct Reading {
@@ -49,6 +62,9 @@ pub struct CellDisk {
     pub number: u64,
     pub path: String,
 }
+
+/// Between database and consumer group in the key of a class of I/O: no name contains it.
+const KEY_SEPARATOR: char = '\0';
 
 /// A counter is the difference of two counters of the cell, which do not decrease: small operations are all operations without
 /// the large ones.
@@ -92,11 +108,24 @@ impl Reading {
         self.time_ms().saturating_sub(earlier.time_ms()) as f64 / 1000.0
     }
 
+    /// Returns the classes of I/O that were counted: the consumer groups, as database and group, or the databases.
+    pub fn io_classes(&self, are_groups: bool) -> Vec<MeasuredObject> {
+        let class = |sample: &Value| {
+            let (database, group) = (label(sample, "database"), label(sample, "consumer_group"));
+            match are_groups {
+                true => (format!("{database}{KEY_SEPARATOR}{group}"), format!("{database}.{group}")),
+                false => (database.clone(), database),
+            }
+        };
+        let classes: BTreeMap<_, _> = self.metrics().samples("cellar_iorm_requests_total").map(class).collect();
+        classes.into_iter().map(|(key, name)| MeasuredObject { name, key }).collect()
+    }
+
     fn start_time(&self) -> Option<f64> {
         self.metrics().samples("cellar_start_time_seconds").next().and_then(|sample| sample["value"].as_f64())
     }
 
-    /// Returns a counter of the disk with a path; the path has no meaning for other counters. None if the cell or the machine
+    /// Returns a counter of the disk with a path or of the class of I/O with a key, which have no meaning for other counters. None if the cell or the machine
     /// does not have the counter.
     pub fn counter(&self, counter: Counter, disk: &str) -> Option<f64> {
         self.terms(counter, disk).map(|Terms { counted, excluded }| (counted - excluded).max(0.0))
@@ -150,6 +179,10 @@ impl Reading {
             Counter::FlashCache(family) => {
                 self.metrics().samples(family).next().and_then(|sample| sample["value"].as_f64())
             }
+            Counter::Iorm { family, size } => self.of_io_class(family, disk, size),
+            Counter::IormMode => {
+                self.metrics().samples("cellar_iorm_mode_number").next().and_then(|sample| sample["value"].as_f64())
+            }
             // A family has no samples before the first scan.
             Counter::SmartIo(family) => Some(self.metrics().value(family)),
             Counter::CellCpu => {
@@ -161,6 +194,21 @@ impl Reading {
             Counter::MachineRunQueue => self.machine.run_queue,
         };
         counted.map(|counted| Terms { counted, excluded: 0.0 })
+    }
+
+    /// Returns the sum of a family for the class of I/O with a key; None if nothing of the class was counted.
+    fn of_io_class(&self, family: &str, key: &str, size: Option<&str>) -> Option<f64> {
+        let (database, group) =
+            key.split_once(KEY_SEPARATOR).map_or((key, None), |(database, group)| (database, Some(group)));
+        let is_of_class = |sample: &&Value| {
+            label(sample, "database") == database
+                && group.is_none_or(|group| label(sample, "consumer_group") == group)
+                && size.is_none_or(|size| label(sample, "size") == size)
+        };
+        let mut values =
+            self.metrics().samples(family).filter(is_of_class).filter_map(|sample| sample["value"].as_f64());
+        let first = values.next()?;
+        Some(first + values.sum::<f64>())
     }
 
     /// Returns a field of the sample of a family for a disk and an operation.

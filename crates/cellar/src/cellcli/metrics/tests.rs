@@ -96,12 +96,51 @@ fn rates_are_missing_if_the_cell_started_or_no_time_passed() {
 }
 
 #[test]
+fn classes_of_io_have_metrics_by_database_and_by_consumer_group() {
+    let of = |time_ms, factor: u64| {
+        let mut reading = reading(time_ms, 9, 9, 9.0, (9, 9, 9.0), 9);
+        let class = |group: &str, size: &str, value: f64| {
+            let labels = json!({ "database": "sales", "consumer_group": group, "size": size });
+            json!({ "labels": labels, "value": value * factor as f64 })
+        };
+        let family = |name: &str, values: [f64; 3]| {
+            let samples =
+                [class("a.b", "small", values[0]), class("a.b", "large", values[1]), class("c", "small", values[2])];
+            json!({ "name": name, "samples": samples })
+        };
+        let families = reading.document["metrics"].as_array_mut().unwrap();
+        families.push(family("cellar_iorm_requests_total", [100.0, 10.0, 50.0]));
+        families.push(family("cellar_iorm_bytes_total", [1048576.0, 10485760.0, 1048576.0]));
+        families.push(family("cellar_iorm_wait_seconds_total", [0.2, 0.5, 0.1]));
+        families.push(family("cellar_iorm_device_seconds_total", [0.1, 0.4, 0.3]));
+        families.push(json!({ "name": "cellar_iorm_mode_number", "samples": [{ "labels": {}, "value": 2 }] }));
+        reading
+    };
+    let seen = texts(observe_between(&of(10_000, 1), &of(12_000, 2)));
+    let at = |name: &'static str, object: &str| seen.get(&(name, object.to_owned())).map(String::as_str);
+    assert_eq!(at("DB_IO_RQ_SM", "sales"), Some("300 IO requests"));
+    assert_eq!(at("DB_IO_RQ_SM_SEC", "sales"), Some("75.0 IO/sec"));
+    assert_eq!(at("DB_IO_BY_SEC", "sales"), Some("6.000 MB/sec"));
+    assert_eq!(at("DB_IO_WT_SM_RQ", "sales"), Some("2.0 ms/request"));
+    assert_eq!(at("DB_IO_WT_LG", "sales"), Some("1,000.0 ms"));
+    assert_eq!(at("DB_IO_UTIL_SM", "sales"), Some("20.0 %"), "0.4 of 2 seconds of one disk");
+    assert_eq!(at("CG_IO_RQ_LG", "sales.a.b"), Some("20 IO requests"));
+    assert_eq!(at("CG_IO_UTIL_SM", "sales.c"), Some("15.0 %"));
+    assert_eq!(at("CG_IO_RQ_LG", "sales.c"), None, "the group has no large requests");
+    assert_eq!(at("IORM_MODE", "c1").map(|mode| mode.starts_with('2')), Some(true));
+    let types = |name: &str| definitions().iter().find(|definition| definition.name == name).unwrap().object_type();
+    assert_eq!((types("DB_IO_BY_SEC"), types("CG_IO_BY_SEC")), ("IORM_DATABASE", "IORM_CONSUMER_GROUP"));
+}
+
+#[test]
 fn the_reference_lists_exactly_the_metrics() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cellcli.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let rows = page
-        .lines()
-        .filter(|line| ["| `CL_", "| `CD_", "| `FC_", "| `GD_", "| `SIO_"].iter().any(|start| line.starts_with(start)));
+    let rows = page.lines().filter(|line| {
+        ["| `CL_", "| `CD_", "| `CG_", "| `DB_", "| `FC_", "| `GD_", "| `IORM_", "| `SIO_"]
+            .iter()
+            .any(|start| line.starts_with(start))
+    });
     let documented: std::collections::BTreeSet<&str> = rows.filter_map(|row| row.split('`').nth(1)).collect();
     let defined: Vec<&str> = definitions().iter().map(|definition| definition.name).collect();
     assert_eq!(documented.into_iter().collect::<Vec<_>>(), defined);
