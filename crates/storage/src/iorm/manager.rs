@@ -248,7 +248,9 @@ mod tests {
             directory
         });
         let iorm = Iorm::default();
-        [&first, &second].map(|disk| drop(iorm.add_device(disk, None)));
+        for disk in [&first, &second] {
+            iorm.add_device(disk, None);
+        }
         let closed = Arc::downgrade(&second);
         drop(second);
         assert!(closed.upgrade().is_none(), "nothing else keeps the disk open");
