@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::breakable_disk::{BreakableDisk, Breaker};
-use support::history::{File, change, check, seeds};
+use support::history::{File, change, check, run_histories, seeds};
 use support::memory_disk::{Crash, MemoryDisks};
 use support::mirrored::{modes, wait_for_resync};
 use support::{Random, options, read_all};
@@ -140,31 +140,31 @@ impl History {
             }
             Err(error) => assert!(self.disks.is_off(), "round {round}: {error}"),
         }
-        let limit = if self.random.below(3) == 0 { 80 } else { 2500 };
-        let changes = 1 + self.random.below(limit);
-        let crash = if self.random.below(3) == 0 { Crash::Kill } else { Crash::Power };
-        self.disks = self.disks.crash(crash, &mut self.random);
-        self.disks.power_off_after(changes);
+        self.disks = self.disks.crash_until_next((80, 2500), &mut self.random);
     }
 }
 
 #[test]
 fn the_cache_returns_what_the_disks_have_after_any_crash() {
-    let (mut hits, mut surviving, mut broken, mut failed) = (0, 0, 0, Vec::new());
-    for seed in seeds(SEEDS, SEEDS_LONG) {
-        let history = std::panic::catch_unwind(|| {
-            let mut history = History::new(seed);
-            (0..ROUNDS).for_each(|round| history.round(round));
-            (history.hits, history.surviving_hits, history.broken)
-        });
-        match history {
-            Ok(counts) => (hits, surviving, broken) = (hits + counts.0, surviving + counts.1, broken + counts.2),
-            Err(_) => failed.push(seed),
-        }
+    let (histories, failed) = run_histories(seeds(SEEDS, SEEDS_LONG), |seed| {
+        let mut history = History::new(seed);
+        (0..ROUNDS).for_each(|round| history.round(round));
+        (history.hits, history.surviving_hits, history.broken)
+    });
+    let (mut hits, mut surviving, mut broken) = (0, 0, 0);
+    for counts in histories {
+        (hits, surviving, broken) = (hits + counts.0, surviving + counts.1, broken + counts.2);
     }
     println!("{hits} hits, {surviving} of pages that survived, {broken} broken flash disks");
     assert!(failed.is_empty(), "run again with SEED= one of {failed:?}");
     assert!(std::env::var("SEED").is_ok() || hits > 500 && surviving > 50 && broken > 2);
+}
+
+/// Returns the first byte of the page of `file`.
+fn content(volume: &Volume) -> u8 {
+    let mut bytes = vec![0; PAGE];
+    volume.read(volume.resolve("file").unwrap(), 0, &mut bytes).unwrap();
+    bytes[0]
 }
 
 #[test]
@@ -172,11 +172,6 @@ fn a_start_without_the_flash_disk_makes_its_contents_void() {
     let history = History::new(1);
     let (disks, breaker) = (MemoryDisks::new(history.redundancy.copies() + 1), Breaker::new());
     let open = |flash: bool| history.open(&disks, flash.then_some(&breaker)).unwrap();
-    let content = |volume: &Volume| {
-        let mut bytes = vec![0; PAGE];
-        volume.read(volume.resolve("file").unwrap(), 0, &mut bytes).unwrap();
-        bytes[0]
-    };
     let volume = open(true);
     let ino = volume.create(ROOT_INO, b"file", &support::new_file()).unwrap().ino;
     volume.write(ino, 0, &vec![1; PAGE]).unwrap();
@@ -202,11 +197,6 @@ fn check_disk_that_returns(disown: impl FnOnce(&dyn Fn(bool) -> Arc<Volume>, Arc
     let history = History { redundancy: Redundancy::Normal, ..History::new(1) };
     let (disks, breaker) = (MemoryDisks::new(3), Breaker::new());
     let open = |flash: bool| history.open(&disks, flash.then_some(&breaker)).unwrap();
-    let content = |volume: &Volume| {
-        let mut bytes = vec![0; PAGE];
-        volume.read(volume.resolve("file").unwrap(), 0, &mut bytes).unwrap();
-        bytes[0]
-    };
     let write = |volume: &Volume, byte: u8| {
         let ino = volume.resolve("file").unwrap();
         volume.write(ino, 0, &vec![byte; PAGE]).unwrap();
@@ -322,25 +312,20 @@ fn a_flash_disk_that_fails_is_switched_off_and_its_contents_do_not_return() {
     let (disks, breaker) = (MemoryDisks::new(history.redundancy.copies() + 1), Breaker::new());
     let volume = history.open(&disks, Some(&breaker)).unwrap();
     let ino = volume.create(ROOT_INO, b"file", &support::new_file()).unwrap().ino;
-    let read = |volume: &Volume| {
-        let mut bytes = vec![0; PAGE];
-        volume.read(volume.resolve("file").unwrap(), 0, &mut bytes).unwrap();
-        bytes[0]
-    };
     volume.write(ino, 0, &vec![1; PAGE]).unwrap();
     volume.fsync(ino).unwrap();
-    assert_eq!((read(&volume), read(&volume)), (1, 1));
+    assert_eq!((content(&volume), content(&volume)), (1, 1));
     assert!(volume.flash_stats().unwrap().is_on);
     breaker.break_after(0);
     // The intent of the write cannot be made durable.
     volume.write(ino, 0, &vec![2; PAGE]).unwrap();
     volume.fsync(ino).unwrap();
     assert!(!volume.flash_stats().unwrap().is_on);
-    assert_eq!(read(&volume), 2);
+    assert_eq!(content(&volume), 2);
     volume.abandon();
     drop(volume);
     breaker.repair();
     let volume = history.open(&disks, Some(&breaker)).unwrap();
-    assert_eq!((read(&volume), volume.flash_stats().unwrap().read_hits), (2, 0));
+    assert_eq!((content(&volume), volume.flash_stats().unwrap().read_hits), (2, 0));
     volume.close().unwrap();
 }

@@ -262,7 +262,7 @@ impl History {
                 self.counts.refused += 1;
             }
         }
-        self.disks = self.disks.crash_until_next(2500, &mut self.random);
+        self.disks = self.disks.crash_until_next((60, 2500), &mut self.random);
     }
 
     /// Makes all disks return, ends the changes of disks, and checks that each disk may be lost.

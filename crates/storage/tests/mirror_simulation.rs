@@ -136,7 +136,7 @@ impl History {
                 self.refused += 1;
             }
         }
-        self.disks = self.disks.crash_until_next(1500, &mut self.random);
+        self.disks = self.disks.crash_until_next((60, 1500), &mut self.random);
     }
 
     /// Makes all disks return, and checks that each copy alone has everything.

@@ -132,7 +132,7 @@ impl History {
             }
             Err(error) => assert!(self.disks.is_off(), "round {round}: {error}"),
         }
-        self.disks = self.disks.crash_until_next(1500, &mut self.random);
+        self.disks = self.disks.crash_until_next((60, 1500), &mut self.random);
     }
 
     fn finish(&mut self) {

@@ -14,7 +14,6 @@ mod overlay;
 pub(crate) mod pool;
 mod watched;
 
-pub use crate::request::SMALL_BYTES_MAX;
 pub use counted::{CountedDisk, DiskIoCount, DiskIoStats, DiskOperation};
 pub use device::{DeviceDisk, FileMedium, Medium};
 pub use directory::DirectoryDisk;

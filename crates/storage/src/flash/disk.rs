@@ -1,12 +1,13 @@
 //! A stripe of the disk group behind the flash cache.
 
+use super::FlashCache;
 use super::filler::Fill;
 use super::format::Object;
 use super::index::{CachedObject, Change, PAGES_MAX, Reservation, pages_of, parts};
 use super::location::{PAGE, PAGE_BYTES};
 use super::log::Log;
-use super::{FlashCache, SMALL_BYTES_MAX};
 use crate::disk::{Check, Condition, DiskFile, Examined, FileStamp, FileStore, StartedRead, Stream, no_wait};
+use crate::request::SMALL_BYTES_MAX;
 use std::io;
 use std::ops::Range;
 use std::path::Path;

@@ -186,11 +186,11 @@ impl RecordHeader {
 
 impl Piece {
     fn encode(&self, bytes: &mut Vec<u8>) {
-        let nobody = Object { stripe: 0, ino: 0, stream: Stream::Data };
+        let no_object = Object { stripe: 0, ino: 0, stream: Stream::Data };
         let (kind, object, first, last) = match self {
             Self::Pages { object, first, count } => (1, *object, *first, *count),
             Self::Intent { object, first, last } => (2, *object, *first, *last),
-            Self::Retired { segment, incarnation } => (3, Object { ino: *incarnation, ..nobody }, *segment, 0),
+            Self::Retired { segment, incarnation } => (3, Object { ino: *incarnation, ..no_object }, *segment, 0),
         };
         bytes.put_u8(kind);
         bytes.put_u8(stream_code(object.stream));

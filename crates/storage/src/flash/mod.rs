@@ -31,6 +31,7 @@ pub use waiting::without_waiting;
 
 use crate::disk::Disk;
 use crate::error::Result;
+use crate::request::SMALL_BYTES_MAX;
 use eviction::Maintenance;
 use filler::Filler;
 use format::{BLOCK, Generation, Piece};
@@ -81,9 +82,6 @@ enum Mode {
 
 /// Bytes of a region.
 const REGION_BYTES: u64 = region::REGION_PAGES as u64 * location::PAGE;
-
-/// Reads of more bytes do not fill the cache, unless it has free segments.
-const SMALL_BYTES_MAX: usize = crate::request::SMALL_BYTES_MAX;
 
 #[derive(Debug)]
 pub struct FlashCache {
@@ -333,6 +331,7 @@ impl FlashCache {
         if !self.fills.load(Ordering::Acquire) {
             return false;
         }
+        // Larger reads do not fill the cache, unless it has free segments.
         length <= SMALL_BYTES_MAX || self.free_segments.load(Ordering::Relaxed) > eviction::FREE_MIN as u64 + 1
     }
 

@@ -240,10 +240,10 @@ impl MemoryDisks {
         Self { state: Arc::new(Mutex::new(state)), count: self.count }
     }
 
-    /// Like [`Self::crash`], with a random kind of crash. The power goes off again after a random number of changes, at most `changes_max`
-    /// and often few.
-    pub fn crash_until_next(&self, changes_max: u64, random: &mut Random) -> Self {
-        let limit = if random.below(3) == 0 { 60 } else { changes_max };
+    /// Like [`Self::crash`], with a random kind of crash. The power goes off again after a random number of changes: at most `few` in
+    /// a third of the cases, otherwise at most `many`.
+    pub fn crash_until_next(&self, (few, many): (u64, u64), random: &mut Random) -> Self {
+        let limit = if random.below(3) == 0 { few } else { many };
         let changes = 1 + random.below(limit);
         let crash = if random.below(3) == 0 { Crash::Kill } else { Crash::Power };
         let disks = self.crash(crash, random);

@@ -121,8 +121,13 @@ impl Reading {
         classes.into_iter().map(|(key, name)| MeasuredObject { name, key }).collect()
     }
 
+    /// Returns the value of a family with one sample; None if the cell has no sample of it.
+    fn single(&self, family: &str) -> Option<f64> {
+        self.metrics().samples(family).next()?["value"].as_f64()
+    }
+
     fn start_time(&self) -> Option<f64> {
-        self.metrics().samples("cellar_start_time_seconds").next().and_then(|sample| sample["value"].as_f64())
+        self.single("cellar_start_time_seconds")
     }
 
     /// Returns a counter of the disk with a path or of the class of I/O with a key, which have no meaning for other counters. None if the cell or the machine
@@ -176,18 +181,12 @@ impl Reading {
                 Some(seconds("read")? + seconds("write")? + seconds("sync")?)
             }
             // Without a flash cache, the families have no samples.
-            Counter::FlashCache(family) => {
-                self.metrics().samples(family).next().and_then(|sample| sample["value"].as_f64())
-            }
+            Counter::FlashCache(family) => self.single(family),
             Counter::Iorm { family, size } => self.of_io_class(family, disk, size),
-            Counter::IormMode => {
-                self.metrics().samples("cellar_iorm_mode_number").next().and_then(|sample| sample["value"].as_f64())
-            }
+            Counter::IormMode => self.single("cellar_iorm_mode_number"),
             // A family has no samples before the first scan.
             Counter::SmartIo(family) => Some(self.metrics().value(family)),
-            Counter::CellCpu => {
-                self.metrics().samples("cellar_cpu_seconds_total").next().and_then(|sample| sample["value"].as_f64())
-            }
+            Counter::CellCpu => self.single("cellar_cpu_seconds_total"),
             Counter::MachineCpuBusy => self.machine.cpu_seconds.map(|(busy, _)| busy),
             Counter::MachineCpuTotal => self.machine.cpu_seconds.map(|(_, all)| all),
             Counter::MachineMemoryPercent => self.machine.memory_percent,
