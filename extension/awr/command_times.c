@@ -205,6 +205,7 @@ time_commit(XactEvent event, void *arg)
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 			/* Workers that build an index or vacuum call no other hook. */
 			cellar_count_cpu_at_exit();
+			cellar_count_for_leader();
 			break;
 		default:
 			break;

@@ -3,11 +3,10 @@
  * current_plan.c
  *	  The plan that each session executes.
  *
- * The executor hooks (statements.c) publish the query identifier and the plan
- * identifier of a top-level statement in the slot of the process's PGPROC, and
- * clear the slot when the executor returns.  The sampler reads the slots.  The slot
- * of a parallel worker stays empty: the sampler reads the slot of the worker's
- * leader.
+ * The hooks of statements (statements.c) publish the key of a top-level statement
+ * in the slot of the process's PGPROC, and clear the slot when the executor or the
+ * utility statement returns.  The sampler reads the slots.  The slot of a parallel
+ * worker stays empty: the sampler and the worker read the slot of the worker's leader.
  *
  * A slot is written by its process only, without a lock.  A counter of changes
  * that is odd during a change lets a reader recognize a torn copy.  A process
@@ -26,6 +25,7 @@
 
 #include "cellar/awr.h"
 #include "cellar/compat.h"
+#include "cellar/statement_table.h"
 #include "cellar/statistics.h"
 
 /* Attempts to read a slot that changes meanwhile. */
@@ -35,8 +35,7 @@ typedef struct CurrentPlan
 {
 	uint32		changes;		/* odd during a change */
 	int32		pid;			/* 0 if no plan is executed */
-	int64		query_id;
-	int64		plan_id;
+	CellarStatementKey key;
 } CurrentPlan;
 
 /* Each slot has its own cache lines: sessions on different CPUs write them often. */
@@ -65,36 +64,37 @@ cellar_current_plans_init(void)
 }
 
 static void
-write_slot(int32 pid, int64 query_id, int64 plan_id)
+write_slot(int32 pid, const CellarStatementKey *key)
 {
 	volatile CurrentPlan *mine = &slots[CellarProcNumber(MyProc)].plan;
 
 	mine->changes++;
 	pg_write_barrier();
 	mine->pid = pid;
-	mine->query_id = query_id;
-	mine->plan_id = plan_id;
+	mine->key = *key;
 	pg_write_barrier();
 	mine->changes++;
 }
 
-/* Publishes the plan that this process executes. */
+/* Publishes the statement and plan that this process executes. */
 void
-cellar_set_current_plan(int64 query_id, int64 plan_id)
+cellar_set_current_plan(const CellarStatementKey *key)
 {
-	write_slot(MyProcPid, query_id, plan_id);
+	write_slot(MyProcPid, key);
 }
 
 /* Publishes that this process executes no plan. */
 void
 cellar_clear_current_plan(void)
 {
-	write_slot(0, 0, 0);
+	static const CellarStatementKey none = {0};
+
+	write_slot(0, &none);
 }
 
-/* Reads the plan that a process executes.  Returns false if the process executes none. */
+/* Reads the statement and plan that a process executes.  Returns false if the process executes none. */
 bool
-cellar_read_current_plan(int slot, int pid, int64 *query_id, int64 *plan_id)
+cellar_read_current_plan(int slot, int pid, CellarStatementKey *key)
 {
 	volatile CurrentPlan *theirs = &slots[slot].plan;
 
@@ -105,8 +105,7 @@ cellar_read_current_plan(int slot, int pid, int64 *query_id, int64 *plan_id)
 
 		pg_read_barrier();
 		executing = theirs->pid;
-		*query_id = theirs->query_id;
-		*plan_id = theirs->plan_id;
+		*key = theirs->key;
 		pg_read_barrier();
 		if (before == theirs->changes && before % 2 == 0)
 			return executing == pid;

@@ -9,6 +9,11 @@
  * rather than object identifiers: an index that is dropped and created again with
  * its name does not change the plan.
  *
+ * A plan that is executed repeatedly is hashed once: its identifier is kept in the
+ * memory context of the plan, and found by the address of the plan.  When the
+ * context is reset or deleted, the identifier is forgotten, so that another plan at
+ * the same address is hashed.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -21,6 +26,7 @@
 #include "parser/parsetree.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/syscache.h"
 
 #include "cellar/awr.h"
@@ -37,6 +43,23 @@ typedef struct NameHash
 } NameHash;
 
 static NameHash name_hashes[NAME_HASHES];
+static uint64 names_version = 0;	/* changes when names are forgotten */
+
+/* The identifier of a plan, in the memory context of the plan. */
+typedef struct KeptPlanId
+{
+	const PlannedStmt *statement;
+	const Plan *plan;			/* as the next: a copy from the statement */
+	uint64		query_id;
+	int64		plan_id;
+	uint64		names_version;	/* at which the plan was hashed */
+	struct KeptPlanId *next;	/* in the same list */
+	MemoryContextCallback callback;
+} KeptPlanId;
+
+/* By the address of the plan. */
+#define KEPT_LISTS		256
+static KeptPlanId *kept_plan_ids[KEPT_LISTS];
 
 static void hash_plan(uint64 *hash, const PlannedStmt *statement, const Plan *plan);
 
@@ -53,6 +76,7 @@ static void
 forget_names(Datum arg, CELLAR_SYSCACHE_ID cache, uint32 hash)
 {
 	memset(name_hashes, 0, sizeof(name_hashes));
+	names_version++;
 }
 
 /* For hash_name: the name is not in the table. */
@@ -204,4 +228,72 @@ cellar_plan_id(const PlannedStmt *statement)
 	hash_plans(&hash, statement, statement->subplans);
 	hash &= PG_INT64_MAX;
 	return hash == 0 ? 1 : (int64) hash;
+}
+
+static inline KeptPlanId **
+kept_list(const PlannedStmt *statement)
+{
+	uint64		hash = (uint64) (uintptr_t) statement * UINT64CONST(0x9e3779b97f4a7c15);
+
+	return &kept_plan_ids[(hash >> 32) % KEPT_LISTS];
+}
+
+/* Called before the memory of a plan is freed. */
+static void
+forget_plan_id(void *arg)
+{
+	for (KeptPlanId **link = kept_list(((KeptPlanId *) arg)->statement); *link != NULL; link = &(*link)->next)
+	{
+		if (*link == arg)
+		{
+			*link = (*link)->next;
+			return;
+		}
+	}
+}
+
+/* Returns what is kept of a plan, which is added if necessary. */
+static KeptPlanId *
+keep_plan_id(const PlannedStmt *statement)
+{
+	KeptPlanId **list = kept_list(statement);
+	KeptPlanId *kept = *list;
+	MemoryContext context;
+
+	while (kept != NULL && kept->statement != statement)
+		kept = kept->next;
+	if (kept != NULL)
+		return kept;
+	context = GetMemoryChunkContext((void *) statement);
+	kept = MemoryContextAllocZero(context, sizeof(KeptPlanId));
+	kept->statement = statement;
+	kept->callback.func = forget_plan_id;
+	kept->callback.arg = kept;
+	MemoryContextRegisterResetCallback(context, &kept->callback);
+	kept->next = *list;
+	*list = kept;
+	return kept;
+}
+
+/*
+ * As cellar_plan_id, for a plan that is executed without having been planned just
+ * now, and is therefore probably executed again.
+ */
+int64
+cellar_kept_plan_id(const PlannedStmt *statement)
+{
+	KeptPlanId *kept = keep_plan_id(statement);
+
+	/* Memory of a plan can be freed by itself, and contain another plan now. */
+	if (kept->plan_id == 0 || kept->names_version != names_version || kept->plan != statement->planTree ||
+		kept->query_id != (uint64) statement->queryId)
+	{
+		/* Names that are forgotten meanwhile can be part of the hash already. */
+		kept->names_version = names_version;
+		kept->plan_id = 0;
+		kept->plan_id = cellar_plan_id(statement);
+		kept->plan = statement->planTree;
+		kept->query_id = (uint64) statement->queryId;
+	}
+	return kept->plan_id;
 }

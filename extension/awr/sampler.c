@@ -33,6 +33,7 @@
 
 #include "cellar/awr.h"
 #include "cellar/compat.h"
+#include "cellar/statement_table.h"
 
 /* Searches for blockers of a tick, which search the lock table. */
 #define BLOCKED_REQUESTS	100
@@ -111,14 +112,12 @@ first_blocker(PGPROC *proc, int pid)
 static void
 sample_plan(CellarSample *sample, PGPROC *executor, int pid)
 {
-	int64		query_id;
-	int64		plan_id;
+	CellarStatementKey key;
 
-	if (sample->state == STATE_RUNNING &&
-		cellar_read_current_plan(CellarProcNumber(executor), pid, &query_id, &plan_id))
+	if (sample->state == STATE_RUNNING && cellar_read_current_plan(CellarProcNumber(executor), pid, &key))
 	{
-		sample->query_id = query_id;
-		sample->plan_hash = plan_id;
+		sample->query_id = key.query_id;
+		sample->plan_hash = key.plan_id;
 	}
 }
 

@@ -69,10 +69,9 @@ cellar_begin_part(CellarPart *part, CellarPhase previous, CellarKernelReading re
 	part->reading = reading;
 	if (reading != CELLAR_READ_NOTHING)
 		part->started = cellar_read_kernel_times(reading);
-	cellar_begin_usage(part);
 }
 
-/* What the process has used since the begin of the part does not count. */
+/* What the process uses from now on counts. */
 void
 cellar_begin_usage(CellarPart *part)
 {
@@ -83,7 +82,7 @@ cellar_begin_usage(CellarPart *part)
 
 /*
  * Adds the time since cellar_begin_part and, if counts_usage, what the process has
- * used since.
+ * used since cellar_begin_usage.
  */
 void
 cellar_end_part(CellarPart *part, CellarStatement *statement, bool counts_usage)

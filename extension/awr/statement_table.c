@@ -152,6 +152,31 @@ add_counters(SharedStatement *to, const CellarStatement *from)
 	to->max_us = Max(to->max_us, from->max_us);
 }
 
+/* Returns the entry of a key, which is created if necessary, or NULL if there is no memory.  The caller holds the lock. */
+static SharedStatement *
+enter_shared(const CellarStatementKey *key)
+{
+	if (hash_get_num_entries(shared.entries) >= cellar_awr_max_statements && hash_search(shared.entries, key, HASH_FIND, NULL) == NULL)
+		evict();
+	return cellar_shared_table_enter(&shared, key);
+}
+
+/* Adds the times of a parallel worker to those of its leader's statement. */
+void
+cellar_add_worker_times(const CellarStatementKey *key, uint64 cpu_ns, uint64 run_queue_ns)
+{
+	SharedStatement *entry;
+
+	LWLockAcquire(shared.lock, LW_EXCLUSIVE);
+	entry = enter_shared(key);
+	if (entry != NULL)
+	{
+		entry->counters[CELLAR_STATEMENT_CPU_US] += cpu_ns / 1000;
+		entry->counters[CELLAR_STATEMENT_RUN_QUEUE_US] += run_queue_ns / 1000;
+	}
+	LWLockRelease(shared.lock);
+}
+
 /* Adds this process's table to the shared one. */
 void
 cellar_flush_statements(void)
@@ -180,10 +205,7 @@ cellar_flush_statements(void)
 		add_microseconds(&local->counters[CELLAR_STATEMENT_RUN_QUEUE_US], &local->run_queue_ns);
 		add_microseconds(&local->counters[CELLAR_STATEMENT_PLAN_US], &local->plan_ns);
 		add_microseconds(&local->counters[CELLAR_STATEMENT_PARSE_US], &local->parse_ns);
-		if (hash_get_num_entries(shared.entries) >= cellar_awr_max_statements &&
-			hash_search(shared.entries, &local->key, HASH_FIND, NULL) == NULL)
-			evict();
-		entry = cellar_shared_table_enter(&shared, &local->key);
+		entry = enter_shared(&local->key);
 		if (entry != NULL)
 			add_counters(entry, local);
 		memset(local->counters, 0, sizeof(local->counters));

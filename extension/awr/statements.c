@@ -53,15 +53,18 @@ typedef struct TrackedQuery
 	CellarKernelTimes used;
 	TimestampTz message;		/* of the last part:
 								 * GetCurrentStatementStartTimestamp() */
+	bool		is_listed;		/* release_query will be called */
 	struct TrackedQuery *next;
 	MemoryContextCallback callback;
 } TrackedQuery;
 
 int			cellar_nesting_level = 0;
-static uint64 nested_statements = 0;	/* that have started */
+static TrackedQuery *starting = NULL;	/* the query in whose ExecutorStart
+										 * this process is */
 static TrackedQuery at_once;	/* the query that runs at once */
 static TrackedQuery *portals = NULL;	/* the other queries; several if
 										 * cursors are open */
+static TrackedQuery usual_portal;	/* used first; others are allocated */
 
 /* The last plan of the planner, until it is executed. */
 static const PlannedStmt *last_plan = NULL;
@@ -101,13 +104,15 @@ tracked_entry(TrackedQuery *query)
 
 /* Begins a part of a query, and publishes the plan, unless the last part goes on. */
 static void
-open_part(TrackedQuery *query, CellarPhase previous)
+open_part(TrackedQuery *query, CellarPhase previous, bool counts_usage)
 {
 	if (query->is_open)
 		return;
 	query->is_open = true;
-	cellar_set_current_plan(query->key.query_id, query->key.plan_id);
+	cellar_set_current_plan(&query->key);
 	cellar_begin_part(&query->part, previous, query->part.reading);
+	if (counts_usage)
+		cellar_begin_usage(&query->part);
 }
 
 static void
@@ -139,10 +144,15 @@ cellar_forget_statement(void)
 static void
 abandon_part(TrackedQuery *query)
 {
+	if (starting == query)
+		starting = NULL;
 	if (query == &at_once)
 		cellar_forget_statement();
 	else if (query != NULL)
 	{
+		/* Before the end of ExecutorStart, the query has no memory that is freed. */
+		if (!query->is_listed)
+			query->query = NULL;
 		query->is_open = false;
 		cellar_clear_current_plan();
 	}
@@ -240,18 +250,28 @@ time_planning(Query *parse, const char *query_string, int cursor_options, ParamL
 	return result;
 }
 
-/* Called when the memory of a query is freed, also after an error, when ExecutorEnd is not called. */
 static void
-forget_query(void *arg)
+forget_query(TrackedQuery *tracked)
 {
 	for (TrackedQuery **link = &portals; *link != NULL; link = &(*link)->next)
 	{
-		if (*link == arg)
+		if (*link == tracked)
 		{
-			*link = (*link)->next;
+			*link = tracked->next;
 			return;
 		}
 	}
+}
+
+/* Called when the memory of a query is freed, also after an error, when ExecutorEnd is not called. */
+static void
+release_query(void *arg)
+{
+	forget_query(arg);
+	if (arg == &usual_portal)
+		usual_portal.query = NULL;
+	else
+		pfree(arg);
 }
 
 /* Fills in the statement and plan of a query that is about to start.  Returns the phase before. */
@@ -270,13 +290,19 @@ identify_query(TrackedQuery *tracked, QueryDesc *query)
 		tracked->table_version = last_table_version;
 		previous = CELLAR_PHASE_PLANNING;
 	}
-	else
+	else if (last_plan != NULL)
+	{
+		/* A copy of the plan, which is probably executed once. */
 		tracked->key = statement_key((int64) query->plannedstmt->queryId, cellar_plan_id(query->plannedstmt));
+	}
+	else
+		tracked->key = statement_key((int64) query->plannedstmt->queryId, cellar_kept_plan_id(query->plannedstmt));
 	last_plan = NULL;
 	entry = tracked_entry(tracked);
 	cellar_take_parses(entry);
 	tracked->is_open = false;
 	tracked->counts_start = false;
+	tracked->is_listed = false;
 	tracked->part.reading = cellar_choose_kernel_reading(entry);
 	tracked->elapsed_ns = 0;
 	tracked->used = (CellarKernelTimes)
@@ -288,16 +314,15 @@ identify_query(TrackedQuery *tracked, QueryDesc *query)
 
 /* Tracks a query whose calls do not follow each other directly, until its memory is freed. */
 static void
-track_portal(const TrackedQuery *identified)
+track_portal(TrackedQuery *tracked)
 {
-	MemoryContext context = identified->query->estate->es_query_cxt;
-	TrackedQuery *tracked = MemoryContextAlloc(context, sizeof(TrackedQuery));
+	MemoryContext context = tracked->query->estate->es_query_cxt;
 
-	*tracked = *identified;
 	tracked->message = GetCurrentStatementStartTimestamp();
+	tracked->is_listed = true;
 	tracked->next = portals;
 	portals = tracked;
-	tracked->callback.func = forget_query;
+	tracked->callback.func = release_query;
 	tracked->callback.arg = tracked;
 	MemoryContextRegisterResetCallback(context, &tracked->callback);
 }
@@ -306,24 +331,34 @@ static void
 start_query(QueryDesc *query, int eflags)
 {
 	bool		track = is_tracking(query->plannedstmt->queryId) && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0;
-	TrackedQuery portal;
 	TrackedQuery *tracked = NULL;
-	uint64		nested_before;
 
 	if (!cellar_counts_cpu_at_exit)
 		cellar_count_cpu_at_exit();
-	if (cellar_nesting_level > 0)
-		nested_statements++;
-	else
+	if (cellar_nesting_level == 0)
+	{
 		cellar_forget_statement();
-	nested_before = nested_statements;
+		starting = NULL;
+	}
+	else if (starting != NULL && !starting->counts_start)
+	{
+		/* A function that ExecutorStart calls executes statements. */
+		starting->counts_start = true;
+		cellar_begin_usage(&starting->part);
+	}
 	if (track)
 	{
 		bool		is_portal = !runs_at_once();
 
-		tracked = is_portal ? &portal : &at_once;
-		open_part(tracked, identify_query(tracked, query));
+		if (!is_portal)
+			tracked = &at_once;
+		else if (usual_portal.query == NULL)
+			tracked = &usual_portal;
+		else
+			tracked = palloc(sizeof(TrackedQuery)); /* outlives the query's memory */
+		open_part(tracked, identify_query(tracked, query), false);
 		tracked->runs_at_once = !is_portal;
+		starting = tracked;
 	}
 	/* The executor evaluates functions now to exclude partitions. */
 	cellar_nesting_level++;
@@ -350,7 +385,7 @@ start_query(QueryDesc *query, int eflags)
 		 * PostgreSQL's own accounting of blocks does not contain what the
 		 * executor reads of the catalogs to start.
 		 */
-		tracked->counts_start = nested_statements != nested_before;
+		starting = NULL;
 		if (!tracked->runs_at_once || !entry->has_text)
 			close_part(tracked, tracked->counts_start);
 
@@ -395,7 +430,7 @@ run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE
 	{
 		if (tracked->is_open && !tracked->counts_start)
 			cellar_begin_usage(&tracked->part);
-		open_part(tracked, CELLAR_PHASE_OTHER);
+		open_part(tracked, CELLAR_PHASE_OTHER, true);
 	}
 	cellar_nesting_level++;
 	PG_TRY();
@@ -441,7 +476,7 @@ finish_query(QueryDesc *query)
 		return;
 	}
 	if (tracked != NULL)
-		open_part(tracked, CELLAR_PHASE_OTHER);
+		open_part(tracked, CELLAR_PHASE_OTHER, true);
 	cellar_nesting_level++;
 	PG_TRY();
 	{
@@ -567,7 +602,7 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	bool		wrapper = is_wrapper(statement->utilityStmt);
 	bool		track = is_tracking(statement->queryId) && !wrapper;
 	bool		returns_rows = cellar_nesting_level == 0 && UtilityReturnsTuples(statement->utilityStmt);
-	bool		may_contain_password = false;
+	bool		stores_text = false;
 	CellarStatementKey key = {0};
 	CellarPart	part;
 
@@ -579,9 +614,12 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 
 		key = statement_key((int64) statement->queryId, 0);
 		entry = cellar_find_statement(&key);
-		if (!entry->has_text)
-			may_contain_password = contains_password(statement->utilityStmt, query_string + Max(location, 0), length);
+		/* Now, because parallel workers add the statement to the shared table. */
+		stores_text = !entry->has_text && !contains_password(statement->utilityStmt, query_string + Max(location, 0), length) &&
+			!cellar_is_known_statement(&key);
 		cellar_begin_part(&part, CELLAR_PHASE_PARSING, cellar_choose_kernel_reading(entry));
+		cellar_begin_usage(&part);
+		cellar_set_current_plan(&key);
 	}
 	else if (cellar_nesting_level == 0 && !wrapper)
 		cellar_forget_phase();
@@ -598,6 +636,8 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	{
 		if (!wrapper)
 			cellar_nesting_level--;
+		if (track)
+			cellar_clear_current_plan();
 	}
 	PG_END_TRY();
 	if (track)
@@ -607,7 +647,7 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 		cellar_end_part(&part, entry, true);
 		if (completion != NULL)
 			entry->counters[CELLAR_STATEMENT_ROWS] += completion->nprocessed;
-		if (!entry->has_text && !may_contain_password && !cellar_is_known_statement(&entry->key))
+		if (stores_text)
 			cellar_add_text(entry->key.query_id, 0, query_string, location, length, "");
 		entry->has_text = true;
 		cellar_take_parses(entry);

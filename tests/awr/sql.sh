@@ -114,6 +114,48 @@ check_equal "an index that is created again with its name does not change the pl
 # One session executes both: the name of an index that this session has used changes.
 run again "SELECT b FROM again WHERE a = 3" "ALTER INDEX again_a RENAME TO again_b" "SELECT b FROM again WHERE a = 4"
 check_equal "an index of another name is another plan" "$(plans)" "2|4"
+run again "SET plan_cache_mode = force_generic_plan" "PREPARE p (int) AS SELECT b FROM again WHERE a = \$1" "EXECUTE p (1)" "EXECUTE p (2)" "EXECUTE p (3)" \
+    "ALTER INDEX again_b RENAME TO again_c" "EXECUTE p (4)" "EXECUTE p (5)" "EXECUTE p (6)"
+prepared_plans() {
+    q "SELECT string_agg(calls::text, ',' ORDER BY calls) FROM (SELECT sum(s.calls) AS calls FROM awr.get_statements() s
+       WHERE query_id IN (SELECT query_id FROM awr.get_plans() WHERE query LIKE '%SELECT b FROM again WHERE a = \$%') AND calls > 0 GROUP BY plan_id) p"
+}
+check_equal "the plan of a prepared statement has another index name after the index was renamed" "$(prepared_plans)" "3,3"
+# Plans at the addresses of earlier ones: each pair of statements has two plans.
+prepared=("SET plan_cache_mode = force_generic_plan")
+for i in $(seq 40); do
+    where="a = 1"
+    [ $((i % 2)) = 0 ] || where="b = 'x'"
+    prepared+=("PREPARE p AS SELECT a, a + $i AS reuse FROM again WHERE $where" "EXECUTE p" "EXECUTE p" "DEALLOCATE p")
+done
+run again "${prepared[@]}"
+check_equal "a plan at the address of another one has its own identifier" \
+    "$(q "SELECT count(*), sum(calls), min(calls) FROM
+          (SELECT query_id, plan_id, sum(calls) AS calls FROM awr.get_statements() WHERE calls > 0
+           AND query_id IN (SELECT query_id FROM awr.get_plans() WHERE query LIKE '%AS reuse FROM%') GROUP BY 1, 2) p")" "2|80|40"
+
+# ---- CPU time of parallel workers ----
+
+# of_cpu CONDITION: CPU time of processes of the application "workers", in ms
+of_cpu() { q "SELECT round(coalesce(sum(cpu_us), 0) / 1000) FROM awr.get_cpu() WHERE application = 'workers' AND $1"; }
+# check_workers DESCRIPTION TEXT COMMAND: the CPU time of a statement is that of the session and of its parallel workers.
+check_workers() {
+    local before_all before_workers all workers statement
+    before_all=$(of_cpu true)
+    before_workers=$(of_cpu "backend_type = 'parallel worker'")
+    run workers "SET max_parallel_workers_per_gather = 2; SET max_parallel_maintenance_workers = 2; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;
+        SET min_parallel_table_scan_size = 0" "$3"
+    all=$(($(of_cpu true) - before_all))
+    workers=$(($(of_cpu "backend_type = 'parallel worker'") - before_workers))
+    statement=$(q "SELECT round(sum(cpu_us) / 1000) FROM awr.get_statements() WHERE query_id IN (SELECT query_id FROM awr.get_plans() WHERE query LIKE '$2%')")
+    check "$1: workers used CPU time ($workers of $all ms)" test $((workers * 4)) -ge "$all"
+    # The rest is the start and the end of the session.
+    check "$1: the CPU time of the statement ($statement ms) is that of session and workers ($all ms)" \
+        test "$statement" -le $((all + 20)) -a "$statement" -ge $((all * 85 / 100 - 40))
+}
+q "CREATE TABLE wide AS SELECT n AS a, md5(n::text) AS b FROM generate_series(1, 300000) n"
+check_workers "a parallel query" "SELECT count(*) AS hashed" "SELECT count(*) AS hashed FROM wide WHERE md5(md5(md5(md5(b)))) > '8'"
+check_workers "a parallel CREATE INDEX" "CREATE INDEX wide_b" "CREATE INDEX wide_b ON wide (b)"
 
 # ---- parse time ----
 

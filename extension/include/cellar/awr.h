@@ -38,13 +38,15 @@ extern int	cellar_awr_text_buffer; /* kB */
 
 /* plan_id.c */
 extern int64 cellar_plan_id(const PlannedStmt *statement);
+extern int64 cellar_kept_plan_id(const PlannedStmt *statement);
 
 /* current_plan.c */
+struct CellarStatementKey;
 extern Size cellar_current_plans_bytes(void);
 extern void cellar_current_plans_init(void);
-extern void cellar_set_current_plan(int64 query_id, int64 plan_id);
+extern void cellar_set_current_plan(const struct CellarStatementKey *key);
 extern void cellar_clear_current_plan(void);
-extern bool cellar_read_current_plan(int slot, int pid, int64 *query_id, int64 *plan_id);
+extern bool cellar_read_current_plan(int slot, int pid, struct CellarStatementKey *key);
 
 /* consumer_group.c */
 extern char *cellar_consumer_group;
@@ -147,6 +149,9 @@ extern void cellar_add_command_times(const CellarCommandTimes *commands);
 /* command_times.c */
 extern void cellar_flush_command_times(void);
 extern void cellar_install_command_times(void);
+
+/* worker_times.c */
+extern void cellar_count_for_leader(void);
 
 /* relations.c */
 extern Size cellar_relations_bytes(void);

@@ -89,6 +89,8 @@ extern uint64 cellar_last_statements_flush_ns;	/* by the monotonic clock of
 extern CellarStatement *cellar_enter_statement(const CellarStatementKey *key);
 extern bool cellar_is_known_statement(const CellarStatementKey *key);
 extern void cellar_flush_statements(void);
+extern void cellar_add_worker_times(const CellarStatementKey *key, uint64 cpu_ns, uint64 run_queue_ns);
+
 static inline bool
 cellar_is_statement(const CellarStatement *statement, const CellarStatementKey *key)
 {
