@@ -31,8 +31,8 @@ pub struct CellArguments {
     /// Print the result of --check as JSON
     #[arg(long, requires = "check")]
     json: bool,
-    /// Start a group with copies although most disks with the newest data are missing. If a missing disk has newer data,
-    /// these data are lost. Use only if the missing disks are lost for good
+    /// Start a group with copies although half or more of the disks with the newest data are missing. Data that only a missing
+    /// disk has are lost. Use only if the missing disks will not return
     #[arg(long, conflicts_with = "check")]
     force_degraded: bool,
     /// Minimum level of log messages: error, warn, info, debug or trace; overrides log_level

@@ -23,8 +23,8 @@ enum DiskCommand {
 
 /// Format a device as an empty cell disk
 ///
-/// A device that contains only zeros needs no formatting: the cell formats it at its first start. All content of the device
-/// is lost. A device that contains anything else, such as a file system or a cell disk, needs --force.
+/// Erases the device. A device that contains data, such as a file system or a cell disk, needs --force. A device that contains
+/// only zeros at its start and end needs no formatting: the cell formats such a device at its first start.
 ///
 /// Exit codes: 0 formatted; 1 error; 2 invalid arguments; 3 a cell uses the device.
 #[derive(clap::Args)]

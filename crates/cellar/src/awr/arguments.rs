@@ -281,8 +281,8 @@ pub struct SnapshotsArguments {
 
 /// Take an AWR snapshot and print its number
 ///
-/// With --source, the statistics of one server are stored in the repository of another: those of a standby, which cannot write,
-/// or those of any server that has a central repository.
+/// With --source, the statistics of one server are stored in the repository of another server: for a standby, which cannot
+/// write, or to collect the AWR snapshots of several servers in one repository.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct SnapshotArguments {
@@ -313,7 +313,7 @@ pub struct ExportArguments {
     /// Export this instance, by number or name; all instances by default, instance 1 with --begin
     #[arg(long, value_name = "INSTANCE")]
     pub instance: Vec<String>,
-    /// Replace texts of statements and plans (texts), or those and all names (names)
+    /// Replace the texts of statements and plans (texts), or these texts and all names (names)
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = PossibleValuesParser::new(MASKS))]
     pub mask: Vec<String>,
     /// The file, which is replaced if it exists

@@ -36,9 +36,9 @@ const CELL_VARIABLE: &str = "CELLAR_CELL";
 
 /// Administer a running cell with the commands of Oracle's CellCLI
 ///
-/// Runs the commands of -e, or else those of standard input, which may be a terminal. HELP lists the commands, and
-/// docs/reference/cellcli.md describes them.
-/// Run the command as the cluster's user or as the user that started the cell.
+/// Runs the commands of -e; without -e, reads commands from standard input, with a prompt on a terminal. HELP lists the
+/// commands, and docs/reference/cellcli.md describes them. Run cellar cellcli as the cluster's user or as the user that
+/// started the cell.
 ///
 /// Exit codes: 0 all commands succeeded; 1 a command failed; 2 invalid arguments or configuration.
 #[derive(clap::Args)]
@@ -52,7 +52,7 @@ pub struct CellcliArguments {
     /// Refuse commands that change the cell
     #[arg(short = 'm')]
     is_read_only: bool,
-    /// Print no prompt, also if standard input is a terminal
+    /// Print no prompt, even if standard input is a terminal
     #[arg(short = 'n')]
     is_not_interactive: bool,
     /// Print no banner before the first prompt

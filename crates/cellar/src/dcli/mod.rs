@@ -33,10 +33,10 @@ pub struct DcliArguments {
     /// The user on the cells
     #[arg(short = 'l', value_name = "USER")]
     user: Option<String>,
-    /// Abbreviate output that is not an error: list the cells where the command succeeded
+    /// List the cells where the command succeeded, in place of their output
     #[arg(short = 'n')]
     abbreviates: bool,
-    /// Remove output lines that match from their start, and list the cells that printed such lines
+    /// Remove output lines whose start matches the regular expression, and list the cells that printed such lines
     #[arg(short = 'r', value_name = "REGEXP", value_parser = line_pattern)]
     removed: Option<LinePattern>,
     /// List the cells first
@@ -45,7 +45,7 @@ pub struct DcliArguments {
     /// Copy a file or folder to the cells before the command runs; may be repeated
     #[arg(short = 'f', value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Where -f and -x copy to on the cells: a file or a folder, which exists or ends with a slash; the home folder by default
+    /// Target of -f and -x on the cells: a file, or a folder that exists or ends with a slash; the home folder by default
     #[arg(short = 'd', value_name = "DESTINATION", default_value = "", hide_default_value = true)]
     destination: String,
     /// Copy a script to the cells and run it, with the words after the options as its arguments; CellCLI runs files named *.scl

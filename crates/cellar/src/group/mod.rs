@@ -43,7 +43,7 @@ enum GroupCommand {
     Add(AddTarget),
     /// Drop a disk: a rebalance moves its data to the other disks, then the disk leaves the group
     Drop(DropTarget),
-    /// Add a disk in place of another one, which is dropped, by force if it is offline
+    /// Replace a disk: add the new disk and drop the former one, by force if the former disk is offline
     Replace(ReplaceTarget),
     /// Set attributes of the group
     Set(SetTarget),
@@ -51,16 +51,16 @@ enum GroupCommand {
     Undrop(DiskTarget),
     /// Begin a rebalance, or set the power of rebalances
     Rebalance(RebalanceTarget),
-    /// Read all copies of everything in the background, repair damaged copies, and list what cannot be repaired
+    /// Read all copies of all data in the background, repair damaged copies, and list what cannot be repaired
     Scrub(ScrubTarget),
 }
 
 #[derive(clap::Args)]
 struct ScrubTarget {
-    /// Maximum MiB per second that are read, of all disks together; 0 for no limit
+    /// Maximum MiB per second to read, from all disks together; 0 for no limit
     #[arg(long, value_name = "MIB", default_value_t = 50, value_parser = clap::value_parser!(u64).range(0..1 << 30))]
     rate: u64,
-    /// Return when the scrub has ended, and show its progress meanwhile
+    /// Wait until the scrub has ended, and show its progress
     #[arg(long)]
     wait: bool,
     /// Stop the scrub
@@ -92,7 +92,7 @@ struct DiskTarget {
 struct AddTarget {
     /// Path of the new disk
     disk: PathBuf,
-    /// With copies: the failure group of the disk; without the option it forms its own
+    /// With copies: the failure group of the disk; by default a new failure group
     #[arg(long, value_name = "NAME")]
     failure_group: Option<String>,
     #[command(flatten)]
@@ -123,11 +123,11 @@ struct ReplaceTarget {
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("attribute").required(true))]
 struct SetTarget {
-    /// With copies: how long a disk may be offline before it is dropped by force, such as 90min, 12h or 2d; 0 for ever
+    /// With copies: how long a disk may be offline before it is dropped by force, such as 90min, 12h or 2d; 0 for no limit
     #[arg(long, value_name = "TIME", value_parser = parse_time, group = "attribute")]
     disk_repair_time: Option<u64>,
-    /// With copies: the redundancy of new files of a type, such as wal=high; TYPE=default for that of the group. The next
-    /// rebalance converts existing files. Types: relation, map, wal, temporary, control, other
+    /// With copies: the redundancy of new files of a type, such as wal=high; TYPE=default sets the redundancy of the group. The
+    /// next rebalance converts existing files. Types: relation, map, wal, temporary, control, other
     #[arg(long, value_name = "TYPE=REDUNDANCY", value_parser = parse_redundancy, group = "attribute")]
     redundancy: Option<String>,
     #[command(flatten)]

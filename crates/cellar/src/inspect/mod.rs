@@ -16,10 +16,10 @@ use std::process::ExitCode;
 const LOCKED_EXIT: u8 = 3;
 const FOREIGN_DISK_EXIT: u8 = 4;
 
-/// Show what lies on cell disks: files, compression units, single blocks. Changes nothing
+/// Show what cell disks contain: files, compression units, single blocks. Changes nothing
 ///
 /// A running cell answers over its socket: run the command as the cluster's user or as the user that started the cell.
-/// Without a running cell, the command reads the cell disks; a cell cannot start meanwhile.
+/// Without a running cell, the command reads the cell disks; until it ends, the cell cannot start.
 ///
 /// PATH is a path below the mount, a path on the mount, or inode:NUMBER. In SQL, cellar.cell_of() returns the path of a
 /// table's first segment. Blocks are numbered from 0 in each segment file.
@@ -99,7 +99,7 @@ struct UnitArguments {
     au: u64,
 }
 
-/// Show where the current content of a block lies, and why; print its page header
+/// Show where the current content of a block is stored, and why; print the page header
 #[derive(clap::Args)]
 struct BlockArguments {
     #[command(flatten)]

@@ -32,8 +32,8 @@ const INTERVAL_MS_MIN: u64 = 100;
 /// Show what a server and its cells do: active sessions, top SQL, sessions, databases, I/O of cells
 ///
 /// The screen shows active sessions by wait class as a moving chart; ? lists the keys. Without --dsn, the environment
-/// variables PGHOST, PGPORT, PGUSER, PGDATABASE and PGPASSWORD choose the connection. The server needs no extension; with
-/// the extension in the database, statements are counted exactly and the I/O of cells is shown.
+/// variables PGHOST, PGPORT, PGUSER, PGDATABASE and PGPASSWORD choose the connection. The server needs no extension. If the
+/// database has the extension cellar, statements are counted exactly, and the I/O of cells is shown.
 ///
 /// Exit codes: 0 success; 1 no source could be read, or another error; 2 invalid arguments.
 #[derive(clap::Args)]
@@ -61,7 +61,7 @@ pub struct TopArguments {
     /// with a port
     #[arg(long, value_name = "ADDRESS", group = "form", num_args = 0..=1, default_missing_value = "9188", value_parser = parse_listen_address)]
     serve: Option<SocketAddr>,
-    /// File whose first line is the secret part of the address of --serve; without the option, each start chooses another one
+    /// File whose first line is the secret part of the address of --serve; by default, each start chooses a new secret
     #[arg(long, value_name = "FILE", requires = "serve")]
     token_file: Option<PathBuf>,
 }
@@ -78,7 +78,7 @@ pub fn interval(text: &str) -> Result<u64, String> {
     };
     let milliseconds = number.parse::<f64>().map_err(|_| "write a time like 500ms, 1s or 1min".to_owned())? * factor;
     if !(INTERVAL_MS_MIN as f64..=3_600_000.0).contains(&milliseconds) {
-        return Err(format!("the interval is between {INTERVAL_MS_MIN}ms and 60min"));
+        return Err(format!("the interval must be between {INTERVAL_MS_MIN}ms and 60min"));
     }
     Ok(milliseconds as u64)
 }

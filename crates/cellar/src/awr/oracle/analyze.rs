@@ -29,7 +29,7 @@ impl Form {
     }
 }
 
-/// Judge Oracle's AWR and Statspack reports: findings, Smart Scan efficiency, waits, histograms, I/O profile
+/// Analyze Oracle's AWR and Statspack reports: findings, Smart Scan efficiency, waits, histograms, I/O profile
 #[derive(clap::Args)]
 pub struct FindingsArguments {
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub fn findings(arguments: &FindingsArguments) -> Result<(), Failure> {
 pub struct RacStatsArguments {
     #[command(flatten)]
     files: Files,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -80,7 +80,7 @@ pub fn rac_stats(arguments: &RacStatsArguments) -> Result<(), Failure> {
 
 const TREND_FORMATS: [&str; 5] = ["text", "csv", "json", "svg", "html"];
 
-/// Follow a statistic, an event, a time of the time model or a statement over Oracle's reports, in order of time
+/// Show how a statistic, an event, a time of the time model or a statement changes over Oracle's reports, in order of time
 #[derive(clap::Args)]
 pub struct TrendArguments {
     #[command(flatten)]
@@ -166,10 +166,10 @@ fn object(point: &Point) -> serde_json::Value {
     })
 }
 
-/// Print what workloads would gain from a cell, as far as their reports show it
+/// Estimate from AWR reports what the workloads would gain from a cell
 ///
-/// Reads AWR and Statspack reports of Oracle, and reports of `cellar awr report` as text, HTML, JSON or document. Each claim is a range,
-/// with the figures of the report that it is computed from and its assumptions.
+/// Reads AWR and Statspack reports of Oracle, and reports of `cellar awr report` as text, HTML, JSON or document. Each estimate is a
+/// range, with its assumptions and the figures of the report from which it is computed.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct AdviseArguments {

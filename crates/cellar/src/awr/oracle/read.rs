@@ -22,7 +22,7 @@ const OTHER_FORMS: [&str; 2] = ["json", "csv"];
 pub struct ReadArguments {
     #[command(flatten)]
     files: Files,
-    /// Print the reports as JSON: one object a line, with every section, table and cell
+    /// Print the reports as JSON: one object per line, with every section, table and cell
     #[arg(long, conflicts_with = "csv")]
     json: bool,
     /// Write each table to a CSV file in a folder, one subfolder for each report
