@@ -237,7 +237,7 @@ check_equal "a role outside of pg_monitor serves no texts"     "$(json "$WORK/se
 kill $serve_pid
 check_matches "an address that is in use is an error" "$(top --serve "$metrics_port" 2>&1 || true)" "could not listen on 127.0.0.1:$metrics_port"
 echo short >"$WORK/token"
-check_matches "a short secret is refused" "$(top --serve 0 --token-file "$WORK/token" 2>&1 || true)" 'is no token'
+check_matches "a short secret is refused" "$(top --serve 0 --token-file "$WORK/token" 2>&1 || true)" 'is not a token'
 
 # A server without the library: PostgreSQL only.
 plain=$WORK/plain

@@ -236,7 +236,8 @@ impl Config {
             None if FileMedium::is_device(first_disk) => {
                 let disk = first_disk.display();
                 return Err(format!(
-                    "socket is missing: the first disk, {disk}, is no directory that could contain it"
+                    "socket is missing: the first disk, {disk}, is a device and cannot contain the socket; write, for example, \
+                     socket = \"/run/cellar/cell1.sock\""
                 ));
             }
             None => first_disk.join("cell.sock"),
@@ -332,7 +333,7 @@ fn flash_cache(
         if let Some((other, _)) = others.into_iter().find(|(_, other)| overlaps(real, other)) {
             let other = other.display();
             return Err(format!(
-                "flash disk {shown} and disk {other} are one below the other; name another directory in flash_disks"
+                "of flash disk {shown} and disk {other}, one contains the other; name another directory in flash_disks"
             ));
         }
         if disk.starts_with(mount) {
@@ -410,7 +411,7 @@ pub fn parse_log_level(text: &str) -> Result<log::LevelFilter, String> {
 pub fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
     let local = text.parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     local.or_else(|_| text.parse()).map_err(|_| {
-        format!("\"{text}\" is no address; write a port like \"9187\", or an address like \"127.0.0.1:9187\"")
+        format!("\"{text}\" is not an address; write a port like \"9187\", or an address like \"127.0.0.1:9187\"")
     })
 }
 
@@ -622,8 +623,8 @@ mod tests {
         refused("flash_disks = [\"/f\", \"/f/\"]", "names /f twice");
         refused("flash_disks = [\"/d\"]", "is a cell disk, too");
         refused("flash_disks = [\"/m/f\"]", "is below the mount");
-        refused("flash_disks = [\"/d/flash\"]", "one below the other");
-        refused("flash_disks = [\"/f/a\", \"/f\"]", "one below the other");
+        refused("flash_disks = [\"/d/flash\"]", "one contains the other");
+        refused("flash_disks = [\"/f/a\", \"/f\"]", "one contains the other");
         assert!(parse("flash_disks = [\"/flash\", \"/dd\"]").is_ok());
         refused("flash_disks = [\"/f\"]\nflash_cache_size = \"3 apples\"", "flash_cache_size");
         refused("flash_disks = [\"/f\"]\nflash_model = [\"\", \"\"]", "flash_model names 2 models for 1 disks");

@@ -101,7 +101,7 @@ pub fn parse_file_redundancy(text: &str) -> Result<(FileType, Option<Redundancy>
     let (file_type, redundancy) = text.split_once('=').unwrap_or((text, ""));
     let (file_type, redundancy) = (file_type.trim(), redundancy.trim());
     let Some(file_type) = FileType::from_name(file_type) else {
-        return Err(format!("\"{file_type}\" is no type of files; the types are {names}"));
+        return Err(format!("\"{file_type}\" is not a file type; the types are {names}"));
     };
     match (Redundancy::from_name(redundancy), redundancy.eq_ignore_ascii_case("default")) {
         (Some(found), _) => Ok((file_type, Some(found))),
@@ -109,7 +109,7 @@ pub fn parse_file_redundancy(text: &str) -> Result<(FileType, Option<Redundancy>
         (None, false) => {
             let name = file_type.name();
             Err(format!(
-                "\"{redundancy}\" is no redundancy of files; write {name}=normal (2 copies), {name}=high (3 copies), or \
+                "\"{redundancy}\" is not a redundancy of files; write {name}=normal (2 copies), {name}=high (3 copies), or \
                  {name}=default (as the group)"
             ))
         }

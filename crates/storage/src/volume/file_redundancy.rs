@@ -73,8 +73,8 @@ impl Volume {
             }
             let name = file_type.name();
             log::warn!(
-                "files of type \"{name}\" have redundancy {current}, but {redundancy} is configured, which counts for new groups; \
-                 run cellar group set --redundancy {name}={redundancy}, or correct the configuration"
+                "files of type \"{name}\" have redundancy {current}; the configured redundancy, {redundancy}, applies to new groups \
+                 only; run cellar group set --redundancy {name}={redundancy}, or correct the configuration"
             );
         }
         Ok(())

@@ -135,7 +135,7 @@ impl Volume {
             if let Some(flash) = self.group.flash()
                 && let Err(error) = flash.close()
             {
-                log::warn!("{error}; the flash cache counts at the next start as after a crash");
+                log::warn!("{error}; the next start opens the flash cache as after a crash");
             }
             if let Some(mirror) = self.group.mirror() {
                 mirror.close();

@@ -113,10 +113,10 @@ impl CheckedFile<'_> {
             };
             let (path, number) = (&self.path, self.first_page.wrapping_add(page as u32));
             if is_current && self.is_valid(page, old) {
-                log::warn!("block {number} of {path} is damaged on one disk; the copy of another one is kept");
+                log::warn!("block {number} of {path} is damaged on one disk; keeping the copy of another disk");
                 replacement[at.clone()].copy_from_slice(&present[at]);
             } else if new != old && self.volume.damage_log.is_due((file.ino, page), Instant::now()) {
-                log::error!("block {number} of {path} is damaged, and another disk has no or another version of it");
+                log::error!("block {number} of {path} is damaged, and the copy on another disk is damaged or outdated");
             }
         }
     }

@@ -316,7 +316,7 @@ mod tests {
             ("set colour red", "at \"colour\": expected DISK_REPAIR_TIME"),
             (
                 "modify template index attributes ( high )",
-                "CELL-90007: \"index\" is no type of files; the types are relation, map, wal, temporary, control, other",
+                "CELL-90007: \"index\" is not a file type; the types are relation, map, wal, temporary, control, other",
             ),
             ("set disk_repair_time soon", "CELL-90007: DISK_REPAIR_TIME soon: write a number and s, min, h or d"),
         ] {

@@ -33,7 +33,7 @@ impl Token {
         match (LENGTH_MIN..=LENGTH_MAX).contains(&token.len()) && token.bytes().all(is_valid) {
             true => Ok(Self(token.to_owned())),
             false => Err(format!(
-                "the first line of {name} is no token: {LENGTH_MIN} to {LENGTH_MAX} ASCII letters, digits, - or _\n\
+                "the first line of {name} is not a token: {LENGTH_MIN} to {LENGTH_MAX} ASCII letters, digits, - or _\n\
                  HINT:  Create one with: openssl rand -hex 16"
             )),
         }
@@ -86,7 +86,7 @@ mod tests {
         };
         assert_eq!(read("abcdefgh_-012345\nsecond line"), Ok("abcdefgh_-012345".to_owned()));
         for wrong in ["", "short", "abcdefgh/0123456789", "abcdefgh 0123456789"] {
-            assert!(read(wrong).unwrap_err().contains("is no token"), "{wrong}");
+            assert!(read(wrong).unwrap_err().contains("is not a token"), "{wrong}");
         }
     }
 }
