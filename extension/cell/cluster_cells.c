@@ -78,7 +78,7 @@ warn_inaccessible(const char *tablespace)
 	ereport(WARNING,
 			(errcode_for_file_access(),
 			 errmsg("could not access tablespace \"%s\"", name),
-			 errdetail("Its location \"%.*s\" cannot be accessed: %m.", (int) Max(length, 0), location),
+			 errdetail("The location \"%.*s\" cannot be accessed: %m.", (int) Max(length, 0), location),
 			 errhint("Start the cell that is mounted there.")));
 }
 

@@ -107,5 +107,5 @@ cellar_require_location(Relation rel, CellarLocation *location)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" is not stored on a cell", RelationGetRelationName(rel)),
-				 errhint("Use ALTER TABLE ... SET TABLESPACE to move it to a tablespace on a cell's mount.")));
+				 errhint("Use ALTER TABLE ... SET TABLESPACE to move the table to a tablespace on a cell's mount.")));
 }

@@ -310,7 +310,8 @@ cellar_advance_cell(CellarScanState *state)
 		case CELLAR_DUE_UNITS:
 			ereport(ERROR,
 					(errcode(ERRCODE_PROTOCOL_VIOLATION),
-					 errmsg("the cell sent an unexpected message")));
+					 errmsg("the cell sent an unexpected message"),
+					 errhint("Make sure that the cell and the extension have the same version.")));
 	}
 	state->cell.answered = true;
 	if (state->cell.session != NULL)

@@ -288,7 +288,8 @@ cellar_keep_heap_tids(CellarScanState *state)
 	if (!state->index.active)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION),
-				 errmsg("the cell sent an unexpected message")));
+				 errmsg("the cell sent an unexpected message"),
+				 errhint("Make sure that the cell and the extension have the same version.")));
 	for (size_t i = 0; i < count; i++)
 		cellar_add_tid(&state->index, tids[i] >> 16, tids[i] & 0xffff);
 }

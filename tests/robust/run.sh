@@ -722,7 +722,7 @@ scenario_cells() {
         check_equal "cells: one cell serves while the other is down" "$(smart part postgres -c "$big" 2>&1)" "$(off part postgres -c "$big")"
         for query in "SELECT count(*) FROM cellar.cells()" "SELECT count(DISTINCT cell) FROM cellar.file_io"; do
             check_matches "cells: after SIG$signal, a warning names the tablespace: $query" "$(sql part postgres -c "$query" 2>&1)" \
-                "could not access tablespace \"third\".*Its location \"$WORK/cell3/space\" cannot be accessed: .*"$'\n1$'
+                "could not access tablespace \"third\".*The location \"$WORK/cell3/space\" cannot be accessed: .*"$'\n1$'
         done
         query="SELECT count(*), sum(id), sum(length(note)) FROM split WHERE note LIKE '%b%'"
         cell_back cell3
