@@ -1,5 +1,5 @@
-//! The part of the disk interface that stores the files of inodes. Disks, copy sets and stripes have it; copy sets and stripes
-//! have neither notes nor locks nor space of their disks.
+//! The part of the disk interface that stores the files of inodes. Disks, copy sets and stripes implement this part. Notes, locks
+//! and free space belong to disks only.
 
 use super::{Disk, DiskFile, FileStamp, Stream};
 use std::fmt::Debug;

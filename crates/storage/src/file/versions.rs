@@ -2,8 +2,8 @@
 //! time of that change. Facts derived from a region are valid while its version is the same.
 //!
 //! Invariants: versions come from one counter of the process and are never reused. A region without a separate entry
-//! shares the file's default version, which is that of loading the file or of a later change of many regions; the time
-//! of a file that was only loaded is its mtime.
+//! shares the file's default version. The file gets a default version when it is loaded, with its mtime as the time, and
+//! another one when many regions change at once.
 
 use cellar_format::units::{REGION_BYTES, RegionIndex, RegionVersion};
 use parking_lot::RwLock;

@@ -1,13 +1,13 @@
 //! Disks that join and leave a group.
 //!
-//! The superblocks of the disks have the list of disks. Each change increments their generation.
+//! The superblock of each disk contains the list of all disks and a generation, which each change of the list increments.
 //!
-//! - Without copies a start needs all disks, so a change is durable when one disk has a superblock of the next generation; the
-//!   others are rewritten from it by the next start. A new disk gets its superblock first, so no start finds a group that lacks
-//!   one of its disks.
-//! - With copies, a change is complete when all members have the next generation: a disk that cannot store it goes offline
-//!   first. A start uses the list of a disk of the membership that counts (`members.rs`), so it finds the newest complete list,
-//!   or one that was begun, which it then completes.
+//! - Without copies, a start needs all disks. A change is therefore durable when one disk has a superblock of the next generation;
+//!   the next start rewrites the superblocks of the other disks. A new disk gets its superblock before the other disks name the
+//!   new disk, so no start finds a group that lacks one of its disks.
+//! - With copies, a change is complete when all members have a superblock of the next generation; a member that cannot store the
+//!   superblock goes offline first. A start uses the list of a disk of the current membership (`members.rs`). This list is the
+//!   newest complete list, or the list of a change that was begun, which the start completes.
 
 use super::failure_groups;
 use super::members::Joining;

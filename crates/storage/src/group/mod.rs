@@ -1,9 +1,9 @@
-//! The disk group: several cell disks used as one. It determines how the allocation units of a file are striped over
-//! them, and which disks store the copies of an allocation unit.
+//! The disk group: several cell disks used as one. The group determines how the allocation units of a file are striped over
+//! the disks, and which disks store the copies of an allocation unit.
 //!
-//! Invariants: while a [`Group`] lives, its present disks are locked by this process. With external redundancy all disks
-//! are present, and a byte of a file is stored at the same offset in exactly one disk's backing file. With copies, what is
-//! said of a disk holds of a copy set ([`mirror`]). The group knows neither names nor caching.
+//! Invariants: while a [`Group`] lives, its present disks are locked by this process. With external redundancy, all disks
+//! are present, and a byte of a file is stored in the backing file of exactly one disk, at the same offset. With copies, exactly
+//! one copy set stores the byte ([`mirror`]). The group knows neither names nor caching.
 
 mod changes;
 mod failure_groups;

@@ -1,7 +1,7 @@
-//! Requests that others wait for: they start at once, whatever their class, and are charged.
+//! Requests for which other requests wait: I/O resource management starts them at once, whatever their class, and charges them.
 //!
-//! A thread that waits in the queue of a device may hold a lock. If a lock can be needed by requests that are not held back, its
-//! holder either marks itself ([`Expedited`]), or leaves an [`Urgency`] where those that wait for the lock find it.
+//! A thread that waits in the queue of a device may hold a lock. If requests that are not held back may need the lock, the thread
+//! that holds the lock either marks itself ([`Expedited`]), or leaves an [`Urgency`] where threads that wait for the lock find it.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::cell::{Cell, RefCell};

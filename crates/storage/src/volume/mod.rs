@@ -4,8 +4,8 @@
 //! Invariants:
 //! - Changes that a sync acknowledged survive a crash of the process or of the machine.
 //! - A write reaches the operating system before it is acknowledged, so a crash of the process alone loses no
-//!   acknowledged write of a file whose name is committed. PostgreSQL relies on this if it survives the crash, because
-//!   only a tablespace is on the cell: then it runs no recovery.
+//!   acknowledged write of a file whose name is committed. A cluster with only a tablespace on the cell survives the crash
+//!   without recovery, and relies on this.
 //! - After a crash of the machine, a block without a sync reads as an earlier version or as zeros, never as bytes of
 //!   another file.
 //! - A scan never sees part of a write, unless the write failed.

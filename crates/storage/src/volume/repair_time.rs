@@ -1,8 +1,8 @@
 //! The disk repair time: how long a disk of a group with copies may be offline before it is dropped by force, as Oracle's
 //! attribute `disk_repair_time`.
 //!
-//! The time since when a disk is offline is durable, so a restart does not begin it again. After a start, every disk has at
-//! least [`GRACE`]: a disk that returns with the start is brought online in the background.
+//! The moment at which a disk went offline is durable, so a restart does not reset the time. After a start, every offline disk has
+//! at least [`GRACE`] left, because a disk that is present again is brought online in the background.
 
 use super::Volume;
 use crate::error::{Error, ErrorKind, Result};

@@ -1,5 +1,5 @@
-//! Facts about the blocks of files that a clean stop saves and the next start reads: a file on the group's first disk.
-//! Layout: `docs/format/storage-index.md`.
+//! Saved facts: facts about the blocks of files, which a clean stop writes to a file on the group's first disk, and the next start
+//! reads. Layout: `docs/format/storage-index.md`.
 //!
 //! The storage does not interpret the facts. It guarantees that a start returns facts about a file only if no byte of the
 //! file has changed since the facts were saved:

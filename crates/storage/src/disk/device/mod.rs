@@ -1,8 +1,8 @@
 //! The device engine: a cell disk that is a block device, a partition or a preallocated regular file, without a file
 //! system.
 //!
-//! Layout: `docs/format/disk.md`. Data go past the operating system's cache; the metadata, a catalog of extents with a
-//! journal, are in memory. Invariants: see [`core`].
+//! Layout: `docs/format/disk.md`. Data bypass the operating system's cache. The metadata are a catalog of extents in memory, and a
+//! journal of its changes on the device. Invariants: see [`core`].
 
 mod catalog;
 mod core;

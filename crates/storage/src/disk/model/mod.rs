@@ -1,8 +1,8 @@
 //! A cell disk that takes the time of a modelled device. Another engine stores the bytes.
 //!
-//! Invariants: results are those of the other engine; a read, write or sync returns no earlier than the model completes
-//! the request; the operating system's cache saves no time. Operations on names, lengths and notes take no model time.
-//! A hole of a file costs nothing, as in a file system.
+//! Invariants: every operation returns the result of the other engine. A read, write or sync returns no earlier than the model
+//! completes the request, even if the operating system has cached the bytes. Operations on names, lengths and notes, and reads of
+//! holes, take no model time.
 
 mod array_link;
 mod device;

@@ -1,8 +1,8 @@
 //! The page-mapped translation layer of a flash device: where each mapping unit is stored, and garbage collection.
 //!
 //! Invariants: a unit is always written to the same die; a mapped unit is valid in exactly one slot of one block; the valid count of a block is the number of its
-//! valid slots; a die keeps at least one free block for collection. The layer has no times: the flash model runs its
-//! operations and asks for the next step.
+//! valid slots; a die keeps at least one free block for collection. The layer does not know how long operations take: the flash
+//! model runs each operation, then asks for the next step.
 
 use super::parameters::{FlashParameters, TranslationParameters};
 use std::collections::VecDeque;

@@ -3,9 +3,9 @@
 //! Invariants: the bytes never change while the value lives. Dropping the value ends the use of the slot; the slot is
 //! punched only if the unit was marked unused.
 //!
-//! Every read is verified against the extent record: whole checksum blocks by the checksum table, whose checksum the
-//! record contains; a read of the unit's first bytes without the table by the slot header ([`StoredUnit::read_start`]). The other parts of
-//! a unit are verified by checksums that the codec has read from the first bytes.
+//! Every read is verified against the extent record. The record contains the checksum of the checksum table, and the table verifies
+//! whole checksum blocks. A read of the unit's first bytes without the table is verified by the slot header
+//! ([`StoredUnit::read_start`]); the codec then verifies the other parts of the unit by checksums in the first bytes.
 
 use super::slot_header::{SLOT_HEADER_BYTES, SlotHeader};
 use super::slots::UnitSlots;

@@ -1,8 +1,8 @@
 //! Disks that join and leave a group with copies.
 //!
-//! A disk joins as one that is offline: the group knows the disk, and a resync brings it online. A disk leaves as one that
-//! went offline, after its copy sets were emptied. So the rules of the membership hold for both: a membership with the new
-//! disk, or without the old one, is durable on all members before anything depends on it.
+//! A disk that joins is offline at first: the group knows the disk, and a resync brings the disk online. A disk that leaves goes
+//! offline after its copy sets were emptied. The rules of the membership therefore apply to both: a membership with the new
+//! disk, or without the old disk, is durable on all members before anything depends on the change.
 
 use super::{AbsentDisk, CopySet, DiskMode, Intents, Member, Mirror, MirroredDisk, Patience, watched};
 use crate::disk::{CountedDisk, Disk};

@@ -6,8 +6,8 @@
 //! - An intent is removed only while all disks of its copy set are online, and after a sync on all of them that followed
 //!   the last write. The intents therefore also contain every region that an offline disk lacks.
 //!
-//! An intent covers more than it must: a sequence of writes has the next regions recorded in advance, and an intent stays
-//! for a while after the sync. Both save syncs of the record.
+//! To save syncs of the record, there are more intents than necessary: a sequence of writes records the next regions in advance,
+//! and an intent remains for a while after the sync.
 
 use crate::disk::{Disk, DiskFile, Stream, on_each};
 use cellar_format::bytes::{Reader, Write};

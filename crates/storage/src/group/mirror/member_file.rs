@@ -1,4 +1,4 @@
-//! Files of a disk as the group has opened them. They are closed when the disk goes offline, so that the disk can be
+//! The open files of a disk of a group with copies. The files are closed when the disk goes offline, so that the disk can be
 //! unmounted, or opened again as a device, while the cell runs.
 
 use crate::disk::{DiskFile, StartedRead};

@@ -1,10 +1,10 @@
-//! Making copies equal: after a crash, all copies of the regions with intents; when a disk returns, its copies of what
-//! changed while it was offline.
+//! Resync: makes copies equal. After a crash, these are all copies of the regions with intents; when a disk returns, the disk's
+//! copies of the regions that changed while the disk was offline.
 //!
-//! The copy on the first online disk of a copy set is the source. After a crash any copy will do, because every change
-//! that a sync acknowledged is on all online disks; but all regions of a set must come from the same disk, so that the
-//! result is what a crash leaves of a single disk. Pages with checksums are the exception: an undamaged page of another disk
-//! replaces a damaged one of the source, as if the crash had left that version of the page.
+//! The copy on the first online disk of a copy set is the source. After a crash, the copy on any disk may be the source, because
+//! every change that a sync acknowledged is on all online disks. But the same disk must be the source of all regions of a set, so
+//! that the result is what a crash leaves of a single disk. Pages with checksums are the exception: an undamaged page of another
+//! disk replaces a damaged page of the source, as if the crash had left that version of the page.
 
 use super::intents::{FileKey, Intents, REGION, Record, WHOLE, bytes_of, regions as regions_of};
 use super::mirror_disk::{file_number, inode_of};

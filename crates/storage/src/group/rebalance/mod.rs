@@ -7,10 +7,10 @@
 //! Invariants:
 //! - A region of a file of a stripe is on exactly one container. The metadata stores have the authoritative record.
 //! - A move copies the region, syncs the copy, commits the new place, and only then frees the old one. While the region is
-//!   copied, writes go to both places; until the commit, reads use the old one. A crash before the commit leaves the region
-//!   where it was, a crash after the commit where it shall be.
-//! - Before a container gets bytes of a region, the record names them a *leftover*. So does the commit of a move with the
-//!   bytes in the old place. A start frees all leftovers.
+//!   copied, writes go to both places; until the commit, reads use the old one. After a crash before the commit, the region is in
+//!   the old place; after a crash after the commit, in the new place.
+//! - Before a move writes bytes to a container, the record names these bytes a *leftover*. The commit of the move makes the bytes
+//!   in the old place the leftover. A start frees all leftovers.
 //!
 //! Nothing here chooses what to move, except `plan.rs`; `volume/rebalance.rs` runs the moves.
 

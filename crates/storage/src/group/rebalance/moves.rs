@@ -2,8 +2,8 @@
 //!
 //! 1. [`Placement::begin`], then a commit of the file's record: the new place is a leftover.
 //! 2. [`Placement::copy`]: copies the regions and syncs the copy.
-//! 3. [`Placement::prepare`] returns the record of the new place; then its commit, which may be in doubt but must be
-//!    repeated until it succeeds.
+//! 3. [`Placement::prepare`] returns the record of the new place, which the caller commits. If the commit fails, the record may
+//!    be durable or not, so the caller must repeat the commit until it succeeds.
 //! 4. [`Placement::finish`]: reads use the new place, and the old one is freed.
 //!
 //! [`Placement::abort`] ends a move after step 1 or 2. The caller moves no regions of a file twice at the same time.

@@ -1,7 +1,7 @@
 //! The table of placements.
 //!
-//! The state of a file may be locked for as long as a disk takes for a piece of a file, so nothing waits for it while the table
-//! is locked.
+//! The lock of a file's state may be held as long as a disk needs for a piece of the file. No thread waits for this lock while it
+//! holds the lock of the table.
 //!
 //! The container of the stripe's own number stores a file under its inode number. Other containers store it under
 //! [`file_number`].
