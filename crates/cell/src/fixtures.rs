@@ -1,4 +1,4 @@
-//! What unit tests of this crate start from: a volume with one empty file, and requests about a relation without columns.
+//! Fixtures of the crate's unit tests: a volume with one empty file, and requests about a relation without columns.
 
 use crate::unit_codec::Codec;
 use cellar_format::wire::{Relation, ScanMode, ScanRequest, Snapshot};

@@ -1,4 +1,4 @@
-//! Reports about the disk group, and requests of an operator: to bring disks online or take them offline, and to scrub.
+//! Reports about the disk group, and an operator's requests to change it: disks, redundancy of file types, rebalances and scrubs.
 
 use crate::cell_request::{CellRequest, RequestError};
 use crate::state::CellState;

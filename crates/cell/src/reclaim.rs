@@ -1,10 +1,10 @@
 //! A thread that returns freed memory to the operating system, and drops the commit caches of postmasters that exited.
 //!
 //! glibc keeps freed memory in its arenas. Without this thread, the daemon's resident size would stay at the sum of the
-//! arenas' highest sizes, although the memory budget counts the memory as free. The thread cannot return the end of an
-//! arena: only a call of free() in the arena does, if the end is longer than a threshold. By default, glibc raises this
-//! threshold to twice the size of the largest mapping that was freed, up to 64 MiB for each arena, with 8 arenas for each
-//! CPU. The thresholds are therefore fixed.
+//! arenas' highest sizes, although the memory budget counts the memory as free. The thread cannot return the free end of an
+//! arena: glibc returns the end in a call of free() for that arena, if the end is longer than a threshold. By default, glibc
+//! raises this threshold to twice the size of the largest mapping that was freed, up to 64 MiB for each arena, with 8 arenas for
+//! each CPU. The daemon therefore sets the thresholds to fixed values.
 
 use std::io;
 use std::sync::Arc;

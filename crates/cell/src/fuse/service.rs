@@ -4,9 +4,8 @@
 //! reference to the inode keeps an unlinked open file alive. The kernel's page cache is write-through. All changes of a
 //! file go through the mount, so the kernel's cached pages always equal the volume's content.
 //!
-//! Requests that may wait for a sync, a metadata transaction, a file's locks or a measurement of free space run on worker
-//! threads. Which they are:
-//! `docs/decisions/0011-requests-that-wait-leave-the-queue.md`.
+//! Requests that may wait for a sync, a metadata transaction, a file's locks, a read from a device or a measurement of free space
+//! run on worker threads. `docs/decisions/0011-requests-that-wait-leave-the-queue.md` lists these requests.
 
 use super::process::with_priority;
 use super::reply::{TTL, absent, errno, file_attr, file_type, nanoseconds};

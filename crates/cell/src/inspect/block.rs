@@ -1,4 +1,4 @@
-//! The report about one block: where its current content lies, and why.
+//! The report about one block: where its current content is stored, and why.
 
 use super::report::{BlockReport, PageHeader};
 use super::{InspectError, files, name};

@@ -1,4 +1,4 @@
-//! Inspection: reports about what lies on the cell disks, for operators and engineers. Nothing is changed.
+//! Inspection: reports about what the cell disks contain, for operators and engineers. Nothing is changed.
 //!
 //! [`report()`] builds a report from a [`Volume`]. A running cell answers from its volume ([`remote`] requests the report);
 //! without a running cell, [`offline`] opens the disks for reading. Both use the same code.

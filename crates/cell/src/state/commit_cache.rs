@@ -2,8 +2,8 @@
 //!
 //! The cache contains only final states (committed, aborted), by 64-bit transaction id. Each lifetime of a cluster's
 //! shared memory (incarnation) has its own states: after a crash or a restore, the same ids may belong to other
-//! transactions. The visibility of a committed transaction depends on the snapshot, so a cached "committed" decides
-//! only below the snapshot's xmin. The states of an incarnation whose postmaster has exited are dropped.
+//! transactions. The visibility of a committed transaction depends on the snapshot, so the cached state "committed" decides only
+//! about transactions that precede the snapshot's xmin. The states of an incarnation whose postmaster has exited are dropped.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;

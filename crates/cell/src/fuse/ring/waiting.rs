@@ -1,7 +1,7 @@
 //! Requests of a queue that wait on worker threads, and the way of their replies back to the queue's thread.
 //!
 //! A waiting request keeps its ring entry. The worker borrows the entry's payload: the vector moves to the worker and
-//! back, its heap memory, whose address the kernel has, does not.
+//! back, but its heap memory, whose address the kernel knows, stays in place.
 
 use super::workers::Workers;
 use parking_lot::Mutex;

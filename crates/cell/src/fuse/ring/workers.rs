@@ -1,4 +1,5 @@
-//! Threads for requests that wait: for a sync, a metadata transaction, or a file's locks.
+//! Threads for requests that wait: for a sync, a metadata transaction, a file's locks, a read from a device, or a measurement of
+//! free space.
 //!
 //! Threads start when no idle thread is left and exit after some idle time. A waiting request therefore delays no other
 //! request, up to the maximum number of threads; beyond it, requests wait in a queue.
