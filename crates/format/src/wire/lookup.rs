@@ -1,10 +1,9 @@
 //! Lookup tables on the wire: the inner sides of joins that the cell evaluates while it scans the outer side.
 //!
-//! A row of the scan is joined with the row of the lookup table whose key equals columns of the scan. In a semijoin or antijoin, the last
-//! part of the key may be compared in another way. The columns of the lookup
-//! tables follow the columns of the relation: expressions of the aggregation, and keys of later tables, refer to them by the attribute
-//! numbers after the relation's last one, in the order of the tables. The backend evaluates the same join over the rows that the cell
-//! returns.
+//! A row of the scan is joined with the rows of a lookup table whose keys equal certain columns of the row. In a semijoin or antijoin,
+//! the last part of the key may be compared by another operator. Expressions of the aggregation, and keys of later lookup tables, refer
+//! to the columns of lookup tables by the attribute numbers after the last one of the relation, in the order of the tables. The backend
+//! evaluates the same joins over the rows that the cell returns.
 
 use super::Attribute;
 use crate::bytes::{Corrupt, Reader, Write};

@@ -1,8 +1,8 @@
 //! Merges the groups of several aggregators, in partitions by the hash of the group keys.
 //!
 //! A partition has all groups whose keys have certain hash bits, of all aggregators, so partitions are merged independently: several
-//! threads share one [`GroupMerge`], and the table of merged groups fits into a processor's cache. A merged partition is complete if
-//! the scan is, so the groups that the backend does not need are omitted there.
+//! threads share one [`GroupMerge`], and the table of merged groups fits into a processor's cache. If the aggregators contain all
+//! rows of the scan, a merged partition contains complete groups, and the merge omits the groups that the backend does not need.
 
 use super::aggregator::Aggregator;
 use super::partitions::Partitions;

@@ -1,7 +1,7 @@
 //! Semijoins and antijoins with a comparison beside the equalities.
 //!
-//! A row of the scan has a partner if the comparison holds for some row of the table with its key. The least and the greatest value of
-//! those rows decide that.
+//! A row of the scan has a partner if the comparison holds for some row of the lookup table with the same key. To decide this, the least
+//! and the greatest value among the rows with that key suffice.
 
 use super::KeyPart;
 use super::index::KeyIndex;

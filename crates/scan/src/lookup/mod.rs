@@ -1,9 +1,11 @@
-//! Joins with lookup tables: each row of the scan gets the columns of the rows with the same key. Semijoins and antijoins only decide
-//! whether a row is kept, perhaps by a comparison with the rows that have its key; a left join has an additional row of NULLs for rows without a partner.
+//! Joins of the scan's rows with lookup tables. The rows of a lookup table with the same key as a row of the scan are its partners.
 //!
-//! Rows without a partner are dropped by a condition of the plan where the kind of join allows. [`partners`] finds the other rows'
-//! partners. The columns of the tables have slots, like the columns of the relation; their datums are in [`Column::looked_up`], their
-//! encoded values in [`table`].
+//! - An inner join adds the columns of each partner. A left join also keeps rows without a partner, with NULLs for these columns.
+//! - Semijoins and antijoins only decide whether a row is kept. They may also compare the row with its partners.
+//!
+//! A condition of the plan drops rows without a partner, unless the join keeps such rows. [`partners`] finds the partners of the
+//! remaining rows. The columns of lookup tables have slots, like the columns of the relation. Their datums are in
+//! [`Column::looked_up`], and their encoded values in [`table`].
 
 mod compared;
 mod index;

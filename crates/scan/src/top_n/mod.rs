@@ -5,8 +5,8 @@
 //! other row is returned and replaces the top of the heap. The receiver sorts the rows.
 //!
 //! Invariants: only rows returned to the same receiver enter the heap. All keys of a row are evaluated before the row
-//! is dropped. A row whose keys cannot be computed (an error, a value outside the page) is returned and does not enter
-//! the heap. Nor does a row for whose keys no memory is granted.
+//! is dropped. A row whose keys cannot be computed (an error, a value outside the page), or for whose keys no memory is
+//! granted, is returned and does not enter the heap.
 
 use crate::heap::{MISSING, NULL, Slot};
 use crate::memory::{Account, Grant};

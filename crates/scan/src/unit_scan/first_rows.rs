@@ -1,8 +1,12 @@
 //! Top-N on encoded values: drops rows by their first sort key before datums are decoded.
 //!
-//! A row is dropped if its first key follows the first key of the last of the first N rows returned so far (or equals that key, and
-//! there is no other key), or follows the first keys of N other rows of the span. Rows are dropped only in spans whose predicates are all decided: then no dropped row could have raised an
-//! error, and each of the N other rows is returned unless N returned rows precede or equal that row.
+//! A row is dropped in two cases:
+//! - At least N rows have been returned. The row's first key follows the first key of the Nth of the returned rows in the sort order,
+//!   or equals that key and is the only key.
+//! - The row's first key follows the first keys of N other rows of the span.
+//!
+//! Rows are dropped only in spans whose predicates are all decided: then no dropped row could have raised an error, and each of the N
+//! other rows is returned unless N returned rows precede or equal that row.
 
 use super::encoded_predicates::{EncodedPredicates, consecutive, has_numbers};
 use super::{RowSpan, Scan, UnitScanner};

@@ -4,10 +4,10 @@
 //! at the start and `$` at the end. Everything else stays in PostgreSQL: escapes that are letters or digits, other quantifiers,
 //! constraints, back references, embedded options.
 //!
-//! Whether a string matches is a property of the regular language alone. What a capturing group matches is not: PostgreSQL
-//! splits a branch before and after each capturing group, and matches each part, in order, with the longest string with which the
-//! parts that follow can match the rest (`parseqatom` in `regex/regcomp.c`, `ccondissect` in `regex/regexec.c`). [`Replacement`]
-//! does the same for expressions whose groups are neither nested nor quantified.
+//! The regular language alone determines whether a string matches, but not what a capturing group matches. PostgreSQL splits a branch
+//! before and after each capturing group. It matches each part, in order, with the longest string that lets the parts after it match
+//! the rest (`parseqatom` in `regex/regcomp.c`, `ccondissect` in `regex/regexec.c`). [`Replacement`] does the same for expressions
+//! whose groups are neither nested nor quantified.
 //!
 //! Automata read bytes. In UTF-8, a match ends only where a character ends.
 
