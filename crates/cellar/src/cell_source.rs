@@ -1,4 +1,4 @@
-//! What commands read from a running cell: where its socket is, and its metrics in the JSON form that
+//! A running cell as a source of figures: finds the cell's socket, and reads its metrics in the JSON form that
 //! [`cellar_cell::status::query_metrics`] returns.
 
 use cellar_cell::config::Config;

@@ -1,4 +1,4 @@
-//! Tables as CSV (RFC 4180): one file a table, cells as printed.
+//! Tables as CSV (RFC 4180): one file per table, cells as printed.
 
 use super::model::{Report, Section, Table};
 

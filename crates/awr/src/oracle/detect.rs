@@ -1,4 +1,5 @@
-//! What a file is, by its content: encoding, form, kind of report; and what it seems to be if it is no report that is read.
+//! Detects by its content what a file is: encoding, form and kind of the report. For a file that no reader supports, says what the
+//! file seems to be.
 
 use super::model::{Form, Kind};
 use std::borrow::Cow;

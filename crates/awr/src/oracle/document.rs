@@ -1,4 +1,4 @@
-//! The report document of an Oracle report: the same figures, sections and rules then read Oracle's reports and our own.
+//! Converts an Oracle report to a report document, so that the same figures, sections and rules evaluate Oracle's reports and ours.
 //!
 //! A figure that the report does not contain, or whose cut name is ambiguous, is absent.
 

@@ -1,6 +1,6 @@
 //! The catalogue of headings: which sections Oracle's reports have, from 11.2 to 23ai, and Statspack's.
 //!
-//! The catalogue does not decide what is read: tables of other headings are read alike, and listed as uncatalogued.
+//! The catalogue does not decide what is read: tables with other headings are read in the same way, and listed as uncatalogued.
 
 /// Headings that begin a family of sections.
 const FAMILIES: [&str; 40] = [

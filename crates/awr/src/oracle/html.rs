@@ -2,8 +2,8 @@
 //!
 //! html5gum tokenizes as the HTML standard demands, in linear time and without a tree. The tags are interpreted leniently:
 //! a cell ends where another cell, row or table begins. Header rows are rows of `th` above the first row of data; cells that
-//! cover several columns or rows are spread. A table inside a cell becomes a separate table; the outer table continues
-//! behind it with the same columns.
+//! cover several columns or rows are spread. A table inside a cell becomes a separate table; after it, the outer table continues
+//! with the same columns.
 
 use super::builder::{Builder, HEADING_MAX, Names};
 use super::model::Span;

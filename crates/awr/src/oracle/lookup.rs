@@ -1,7 +1,8 @@
 //! Figures of a report by name: statistics, events, times of the time model.
 //!
 //! Text reports cut names to the width of the column. A cut name stands for a requested name only if no other known name
-//! begins with it: `cell physical IO interconnect by` is the total, or what Smart Scan returned. Nothing is guessed.
+//! begins with the cut name. For example, `cell physical IO interconnect by` is ambiguous: two statistics begin so, the total, and
+//! the bytes that Smart Scan returned. An ambiguous name has no figure.
 
 use super::model::{Form, Report, Row, Section, Table, same_name};
 use super::value::Value;

@@ -7,7 +7,8 @@
 //! Invariants:
 //! - All text is in one buffer. Names, notes and cells are ranges of the buffer: a cell takes 8 bytes besides its text.
 //! - The rows of a table, and the cells of a row, are contiguous and in the order of the report.
-//! - A row has at most as many cells as its table has columns. Blank cells at the end of a row are counted, not stored. What fits no column is kept in [`Report::unplaced`].
+//! - A row has at most as many cells as its table has columns. Blank cells at the end of a row are counted, not stored. Text that fits
+//!   no column is kept in [`Report::unplaced`].
 //! - Nothing is guessed: an absent or ambiguous figure is None, never 0.
 //!
 //! ```text

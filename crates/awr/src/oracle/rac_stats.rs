@@ -3,12 +3,12 @@
 //! | column | figure |
 //! |---|---|
 //! | Total IO | Reads + Writes |
-//! | Reads | statistic `physical read IO requests` per second, as the script has it |
+//! | Reads | statistic `physical read IO requests` per second, as in the script |
 //! | Read Latency | milliseconds of a wait for `db file sequential read`, or else for `cell single block physical read` |
-//! | Writes | statistic `physical writes` per second: blocks, as the script has it |
+//! | Writes | statistic `physical writes` per second: blocks, as in the script |
 //! | Redo MB/s | statistic `redo size` per second |
 //!
-//! The script cuts to whole numbers, except the latency. On a text report of a RAC database, the script reads the first line
+//! The script truncates all figures except the latency to whole numbers. On a text report of a RAC database, the script reads the first line
 //! that begins with `physical read`, which is `physical read IO requests`; this table reads the statistics by name.
 
 use super::model::Report;

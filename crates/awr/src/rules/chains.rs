@@ -1,4 +1,4 @@
-//! Chains of sessions that wait for locks of each other, from samples. Two rules use them: each wait counts in one.
+//! Chains of sessions that wait for locks of each other, from samples. Two rules use the chains; each wait counts in only one rule.
 
 use crate::document::{Measure, SessionState};
 use crate::view::{View, top};

@@ -1,4 +1,4 @@
-//! Rules about waits for other sessions, which no storage cures.
+//! Rules about waits for other sessions, which faster storage does not shorten.
 
 use super::chains::{blocked_us, blockers, long_idle_blockers};
 use super::{Found, Judgement, share_text};

@@ -1,9 +1,9 @@
 //! The rules that judge a document: one table, [`RULES`].
 //!
 //! A rule has an area, a condition and a recommendation, which docs/reference/findings.md repeats word for word. A rule
-//! returns None if the figures of its condition are missing. A finding with an impact counts only above a share of DB time
-//! ([`SIGNIFICANT_PERCENT`], unless the rule names another share). A finding becomes a symptom if a finding of another
-//! rule explains it: if the table says so, and the other finding covers at least half of its impact.
+//! returns None if the figures of its condition are missing. A finding with an impact is reported only if the impact exceeds a share
+//! of DB time ([`SIGNIFICANT_PERCENT`], unless the rule names another share). A finding becomes a symptom if a finding of another
+//! rule explains it: the table names that rule as an explanation, and the other finding covers at least half of the impact.
 
 mod chains;
 mod commit;

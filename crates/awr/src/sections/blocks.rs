@@ -1,4 +1,4 @@
-//! What a section consists of.
+//! The blocks that a section consists of: tables, notes and charts.
 
 use crate::findings::Finding;
 use crate::table::Table;

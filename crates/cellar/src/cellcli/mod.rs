@@ -1,7 +1,7 @@
 //! `cellar cellcli`: administration of a cell with the commands of Oracle's CellCLI.
 //!
 //! `script` splits the input into commands, `lexer` and `parser` turn a command into a statement of `ast`, `session` runs
-//! it on the types of `objects`, and `output` prints the result. `objects` is the only part that knows what a cell has.
+//! the statement on the types of `objects`, and `output` prints the result. Only `objects` knows what a cell consists of.
 
 mod ast;
 mod completion;

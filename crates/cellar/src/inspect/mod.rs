@@ -1,4 +1,4 @@
-//! `cellar inspect`: what lies on the cell disks, as text or JSON.
+//! `cellar inspect`: shows what the cell disks contain, as text or JSON.
 
 mod text;
 

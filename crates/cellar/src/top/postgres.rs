@@ -1,5 +1,5 @@
-//! The source of the server's figures. It needs PostgreSQL 15 or later and nothing else; with the extension or with
-//! pg_stat_statements, statements are counted exactly.
+//! The source of the server's figures. It needs only PostgreSQL 15 or later. With the extension or with pg_stat_statements,
+//! statements are counted exactly.
 //!
 //! Each source is queried in a separate statement: a source that fails is reported as missing, and the others are shown.
 

@@ -1,7 +1,7 @@
 //! What an existing workload would gain from a cell: `cellar awr advise`, for reports of Oracle and of Cellar.
 //!
-//! A claim is a range. Each claim names the figures from which it is computed, with their places in the report, and its
-//! assumptions. What the report has no figures for is not claimed, and the advice says so.
+//! A claim is a range. Each claim names its assumptions, and the figures from which it is computed, with their places in the
+//! report. Without figures there is no claim; the advice names what is missing.
 
 mod claims;
 mod figures;

@@ -1,8 +1,8 @@
-//! AWR snapshots of one server, the source, in the repository of another: of a standby, which cannot write, or of any server
-//! that has a central repository.
+//! Stores AWR snapshots of one server, the source, in the repository of another server. The source is a standby, which cannot write,
+//! or one of several servers with a central repository.
 //!
-//! The statistics, session samples and texts are copied to temporary tables of the repository's server, and stored from there
-//! by the functions that store those of the server itself.
+//! The statistics, session samples and texts are copied to temporary tables of the repository's server. From there, the functions that
+//! store the server's own statistics store them.
 
 use super::super::repository::{Repository, failure};
 use super::super::source::Failure;

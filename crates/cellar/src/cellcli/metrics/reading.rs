@@ -1,5 +1,5 @@
-//! One reading of the counters of the cell and of the machine that it runs on. A cell's socket is local, so the machine is this
-//! one.
+//! One reading of the counters of the cell and of its machine. A cell's socket is local, so the machine is the one that runs this
+//! program.
 
 use super::super::connection::Connection;
 use super::super::error::Error;

@@ -1,4 +1,4 @@
-//! The JSON document of the page: that of `cellar top --json`, bounded, with the active sessions over time.
+//! The JSON document of the page: the document of `cellar top --json` with bounded lists, and the active sessions over time.
 
 use crate::top::history::{History, Slot};
 use crate::top::reading::IDLE;
