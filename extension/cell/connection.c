@@ -7,8 +7,8 @@
  * exchange at a time.  Each backend caches a few connections without a request
  * in progress and reuses them for the next scan or exchange with the same cell.
  *
- * Every wait can be interrupted, so a cell that does not answer never keeps a
- * query from being canceled.
+ * Every wait can be interrupted, so a query can be canceled even if the cell
+ * does not answer.
  *
  *-------------------------------------------------------------------------
  */

@@ -1,8 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * disk_group.c
- *	  The disk groups of this cluster's cells: a report from each cell, which
- *	  the views disk_groups, disks and rebalance_operations take apart.
+ *	  The disk groups of this cluster's cells: a report from each cell, from
+ *	  which the views disk_groups, disks and rebalance_operations take their
+ *	  rows.
  *
  *-------------------------------------------------------------------------
  */

@@ -120,7 +120,7 @@ typedef struct ProgressContext
 	CellarCompression before;	/* progress of earlier block ranges */
 } ProgressContext;
 
-/* Adds the progress of the current block range to that of earlier ones. */
+/* Adds the progress of the current block range to the progress of earlier ranges. */
 static void
 update_progress(void *arg, const CellarExchange *exchange)
 {

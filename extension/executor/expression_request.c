@@ -6,13 +6,14 @@
  * Subexpressions without columns are evaluated when the scan starts and become
  * constants.
  *
- * PostgreSQL would evaluate such a subexpression for each row that reaches it,
- * and would raise its error only then, or never.  So an error (such as a division
- * by zero, or an unknown configuration parameter) of built-in functions over
- * built-in types is caught, and the scan runs without the cell, where the error
- * is raised in PostgreSQL's order of evaluation.  Other functions cannot be
- * handled like that; they are evaluated at once, like index scan keys, and are offloadable only
- * where PostgreSQL evaluates them unconditionally.
+ * Without the cell, PostgreSQL evaluates such a subexpression for each row that
+ * reaches the subexpression, and raises an error only for such a row.  Therefore
+ * an error of a built-in function over built-in types, such as a division by
+ * zero or an unknown configuration parameter, is caught when the scan starts.
+ * The scan then runs without the cell, and PostgreSQL raises the error in its
+ * own order of evaluation.  Errors of other functions cannot be caught safely.
+ * Such functions are evaluated when the scan starts, like index scan keys, and
+ * are offloadable only where PostgreSQL evaluates them unconditionally.
  *
  *-------------------------------------------------------------------------
  */

@@ -3,12 +3,13 @@
  * leaf_walk.c
  *	  Finds the entries of the leaf pages that the cell has not counted.
  *
- * The walk follows the right links from the leftmost leaf page: of a page that the
- * cell has counted, the link of that time, without reading the page; of any
- * other page, the current link.  A page whose entries were moved by a split after
- * the cell counted them is not reached that way, with one exception: if a counted
- * page was deleted after a split, the walk passes from its left to its right
- * half.  Such right halves are found at the end, and their entries are dropped.
+ * The walk follows the right links from the leftmost leaf page.  For a page that
+ * the cell has counted, the walk uses the link that the cell saw, and does not
+ * read the page; for any other page, it uses the current link.  In this way the
+ * walk skips pages whose entries a split moved after the cell counted them.  There
+ * is one exception: if a counted page was deleted after a split, the walk reaches
+ * its right half from its left half.  Such right halves are found at the end, and
+ * their entries are dropped.
  *
  * docs/decisions/0029-index-pages-are-scanned-as-of-one-instant.md has the proof.
  *

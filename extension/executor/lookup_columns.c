@@ -65,7 +65,7 @@ typedef struct NumberContext
 	int			natts;			/* of the relation */
 } NumberContext;
 
-/* Replaces the columns of lookup tables by columns after those of the relation. */
+/* Gives the columns of lookup tables the attribute numbers after those of the relation. */
 static Node *
 number_columns(Node *node, void *arg)
 {

@@ -111,7 +111,7 @@ begin_lookup(CustomScanState *node, EState *estate, int eflags)
 	state->context = AllocSetContextCreate(estate->es_query_cxt, "Lookup Table", ALLOCSET_DEFAULT_SIZES);
 }
 
-/* Returns the plan state as that of a Lookup Table, or NULL for any other node. */
+/* Returns the state of a Lookup Table, or NULL if the node is not a Lookup Table. */
 static CellarLookupState *
 lookup_state(PlanState *state)
 {

@@ -4,8 +4,8 @@
  *	  Returns the rows of a Smart Scan one by one.
  *
  * Rows come from batches of the cell and from blocks that PostgreSQL reads, in
- * block order unless several threads of the cell share the scan.  When the query needs no column, batches contain only a number
- * of rows.
+ * block order unless several threads of the cell share the scan.  When the query
+ * needs no column, batches contain only a number of rows.
  *
  *-------------------------------------------------------------------------
  */
@@ -63,8 +63,8 @@ cellar_stop_rows(CellarScanState *state)
 }
 
 /*
- * Releases the connection at the end of the rows.  The number of connections of
- * a query with many partitions is then that of the scans in progress.
+ * Releases the connection at the end of the rows.  A query with many partitions
+ * then needs only as many connections as scans are in progress.
  */
 static void
 release_session(CellarScanState *state)

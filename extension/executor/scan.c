@@ -59,7 +59,7 @@ cellar_create_scan_state(CustomScan *cscan)
 }
 
 /*
- * Returns the plan state as that of a Smart Scan, or NULL for any other node.
+ * Returns the state of a Smart Scan, or NULL if the node is not a Smart Scan.
  */
 CellarScanState *
 cellar_scan_state(PlanState *state)

@@ -54,8 +54,9 @@ remove_duplicates(SubqueryValues *values)
 }
 
 /*
- * Executes the subquery, unless its values are known: it has no parameters that
- * change.  Returns false if there are too many different values for a request.
+ * Executes the subquery, unless its values are known.  Its parameters never change,
+ * so one execution suffices.  Returns false if there are too many different values
+ * for a request.
  */
 bool
 cellar_execute_subquery(SubqueryValues *values, ExprContext *econtext)

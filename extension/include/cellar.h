@@ -6,7 +6,7 @@
  * Each folder of sources has a header below include/cellar.  The folders
  * follow a query: planner offers Smart Scans and splits quals into storage
  * predicate and filter, executor runs them, cell talks to the cell daemon.
- * compression and statistics implement the SQL functions and views.
+ * compression, statistics and awr implement the SQL functions and views.
  *
  *-------------------------------------------------------------------------
  */

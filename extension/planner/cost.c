@@ -308,9 +308,10 @@ cellar_index_threads(const CellarScanSpec *scan)
 }
 
 /*
- * Returns PostgreSQL's cost of a scan of an index: following the links of leaf
- * pages, and fetching the heap rows that are not on all-visible pages.  They are fetched in
- * the order of the table, so the cost of a page is that of a bitmap scan.
+ * Returns PostgreSQL's part of the cost of a Smart Scan of an index: following the
+ * links of leaf pages, and fetching the heap rows that are not on all-visible pages.
+ * The rows are fetched in the order of the table, so a page costs as much as in a
+ * bitmap scan.
  */
 static Cost
 index_cost(PlannerInfo *root, const CellarScanSpec *scan, const QualCost *quals)

@@ -289,7 +289,7 @@ init_levels(CellarDistinctLevels *levels, PlannerInfo *root, PathTarget *groupin
 	return true;
 }
 
-/* Creates the path of a node whose rows are those of its child, changed. */
+/* Creates the path of a node that returns one row for each row of its child. */
 static Path *
 create_distinct_path(RelOptInfo *rel, Path *child, PathTarget *target, const CustomPathMethods *methods)
 {

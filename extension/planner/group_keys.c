@@ -5,16 +5,16 @@
  *	  for joins by several keys.
  *
  * PostgreSQL estimates a join by several columns as if these were independent.
- * For a table with 800,000 parts of suppliers, joined with a subquery that groups
- * by part and supplier, the estimate is one row, although each group has a
- * partner.  Nested loops over such a join look cheap.
+ * For example, it estimates one row for the join of a table of 800,000 pairs of
+ * part and supplier with a subquery that groups by part and supplier, although
+ * each group has a partner.  Nested loops over such a join look cheap.
  *
  * PostgreSQL estimates joins by the columns of a foreign key correctly: each row
- * of the referencing side has one partner in the referenced side.  The same is
- * assumed here of the side with fewer distinct keys.  So the join is described as
- * one by a foreign key, in the planner's list of foreign keys that the query uses.
- * The list is complete when base relations get their paths, and is read when joins
- * are estimated.  Nothing else depends on it then.
+ * of the referencing side has one partner in the referenced side.  This file
+ * assumes the same of the side with fewer distinct keys: it adds a foreign key for
+ * the join to the planner's list of foreign keys that the query uses.  The list is
+ * complete when base relations get their paths.  After that, only the estimates of
+ * joins read the list.
  *
  *-------------------------------------------------------------------------
  */

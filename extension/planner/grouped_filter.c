@@ -5,10 +5,11 @@
  *	  aggregation.
  *
  * If the joined column is a group key, the filter drops all rows of a group or
- * none, and the join would drop the group.  Only what is evaluated for a dropped
- * group must not raise an error: columns, comparisons, LIKE with a plain pattern,
- * sums and products of numerics that cannot overflow, and aggregates that raise no
- * error for them.
+ * none, and the join would drop the group anyway.  But a filter would also hide an
+ * error that the rows of a dropped group raise.  Therefore the aggregation may
+ * evaluate only what cannot raise an error: columns, comparisons, LIKE with a plain
+ * pattern, sums and products of numerics that cannot overflow, and aggregates of
+ * these that raise no error.
  *
  *-------------------------------------------------------------------------
  */

@@ -43,8 +43,8 @@ covers(const IndexOptInfo *index, const Bitmapset *needed)
 }
 
 /*
- * Returns whether a cell can read the columns of the index as those of the table:
- * an operator class may store another type.
+ * Returns whether the columns of the index have the types of the table's columns, so
+ * that a cell can read them.  An operator class may store another type.
  */
 static bool
 stores_columns(Relation index, Relation table)

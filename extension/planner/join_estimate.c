@@ -7,20 +7,21 @@
  * PostgreSQL multiplies the selectivities of the equalities, as if the columns
  * were independent, unless a foreign key says that each row of the other table
  * has a partner.  For TPC-H's lineitem and partsupp, which are joined by
- * (partkey, suppkey), the estimate is 2,400 rows, and the join has 6 million.
- * Nested loops above such a join look cheap, and take most of the time.
+ * (partkey, suppkey), the estimate is 2,400 rows, but the join has 6 million.
+ * Nested loops above such a join look cheap, but take most of the time.
  *
  * For an antijoin by an equality and a comparison, as in
  * NOT EXISTS (... WHERE l3.orderkey = l1.orderkey AND l3.suppkey <> l1.suppkey),
- * PostgreSQL estimates the rows without an equal row, often a single one.
+ * PostgreSQL ignores the comparison: it estimates the rows without an equal row,
+ * often a single one.
  *
- * A row of the other table is assumed to have a partner, as other systems
- * assume.  The correction is used where a lookup join competes with
+ * The corrected estimate assumes that each row of the other table has a partner,
+ * as other systems do.  The correction is used where a lookup join competes with
  * PostgreSQL's plans of the same query, and for the sizes of lookup tables.
  *
  * There, the costs of Smart Scans are corrected too: while PostgreSQL chooses
  * joins, a Smart Scan's cost may assume a join filter (cost.c), but only a scan
- * on the outer side of a selective hash join gets one.
+ * on the outer side of a selective hash join gets a join filter.
  *
  *-------------------------------------------------------------------------
  */

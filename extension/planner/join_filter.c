@@ -11,14 +11,18 @@
  * keys are complete.  The join decides as before, so a row that the cell does
  * not drop is harmless, and a scan without the keys is correct.
  *
- * Only rows that the join would drop may be dropped, and a dropped row must
- * not hide an error.  So the join must not return outer rows without partner,
- * and between the scan and the join, including the filter and the target list
- * of the scan, nothing but columns is evaluated.  Hash joins between the
- * scan and the join must not return inner rows without partner.  The scan of each
- * partition below an Append has its own filter.  Subqueries, sorting, and an
- * aggregation that has the column as a group key (grouped_filter.c) may also lie in
- * between; the latter two not if the keys can change.
+ * The filter may drop only rows that the join would drop, and dropping a row
+ * must not hide an error.  This has four consequences:
+ * - The join must not return outer rows without partner.
+ * - Between the scan and the join, nothing but columns is evaluated; this includes
+ *	 the filter and the target list of the scan.
+ * - Hash joins between the scan and the join must not return inner rows without
+ *	 partner.
+ * - Subqueries may be between the scan and the join.  Sorting, and an aggregation
+ *	 with the column as a group key (grouped_filter.c), may be there only if the
+ *	 keys stay the same when the join is executed again, because these nodes then
+ *	 keep their results.
+ * The scan of each partition below an Append has its own filter.
  *
  * The executor fetches the first outer row before it builds the hash table if
  * the startup cost of the outer side is lower than the total cost of the Hash
@@ -110,7 +114,7 @@ typedef struct KeyClause
 
 /*
  * Adds the condition "column = ANY (keys)" to a plan node if the node is a Smart
- * Scan whose rows can be filtered.  Returns whether it has.
+ * Scan whose rows can be filtered.  Returns whether the condition was added.
  */
 static bool
 filter_scan(Plan *plan, Var *column, const KeyClause *clause)

@@ -1,16 +1,19 @@
 /*-------------------------------------------------------------------------
  *
  * lookup_keys.c
- *	  Filters a component (lookup_path.c) by the keys that the outer table, or
- *	  an earlier component, has after the conditions of the outer table and its
- *	  joins with other components: because the component is too large for a
- *	  lookup table, or because fewer rows cost less.
+ *	  Filters a component (lookup_path.c) by the keys that remain in the outer
+ *	  table, or in an earlier component, after the conditions of the outer table
+ *	  and its joins with other components.
+ *
+ * A component is filtered because it is too large for a lookup table, or because
+ * fewer rows cost less.
  *
  * The node Lookup Table gets a second child, which returns these keys: a Smart
  * Scan Aggregate without aggregates over the outer table, joined with the lookup
- * tables of other components.  It is executed first, and its keys filter the
- * Smart Scan of the component as those of a hash join do (join_filter.c).  If the
- * keys are a column of another component, that component alone may return them.
+ * tables of other components.  The second child is executed first, and its keys
+ * filter the Smart Scan of the component as the keys of a hash join do
+ * (join_filter.c).  If the keys are a column of another component, the second child
+ * may be a scan of that component alone.
  * Of a key with several parts, the part with the fewest values is filtered.
  *
  * A component of a semijoin or an antijoin may be a Smart Scan Aggregate that

@@ -14,11 +14,12 @@
  * time; the cell computes all groups in one scan, or those that a join filter
  * selects.
  *
- * A row without a group is dropped by the join.  The condition must not be true for
- * it either: the operator and the expression over the aggregates are strict, and
- * the aggregates are NULL without rows.  Expressions that are evaluated for other rows
- * than before must not raise errors: those in the subquery, both operands, and the
- * columns of views in them.
+ * The join drops a row without a group.  Without the join, the condition must not be
+ * true for such a row, either.  Therefore the operator and the expression over the
+ * aggregates must be strict, and the aggregates must be NULL without rows.  The join
+ * evaluates some expressions for other rows than the original condition.  These must
+ * not raise errors: the expressions in the subquery, both operands, and the columns
+ * of views in them.
  *
  * The statement is planned in both forms, and the costs decide (join_filter.c).
  *
@@ -96,8 +97,8 @@ higher_level_walker(Node *node, void *context)
 }
 
 /*
- * Returns whether the subquery is an aggregation of a join of tables without anything
- * else, and one of the tables is on a cell.
+ * Returns whether the subquery only joins tables and aggregates the joined rows, and
+ * one of the tables is on a cell.
  */
 static bool
 has_simple_form(const Query *subquery)

@@ -4,11 +4,12 @@
  *	  Chooses between the plan of a statement and the plan without its correlated
  *	  subqueries (unnest.c).
  *
- * The second plan joins the table with groups.  WHERE CURRENT OF needs the current row
- * of a table, which the scan of one table has, but not a join.  Cursors of SQL are
- * planned without unnesting.  A driver can also name a portal, and functions open
- * portals.  So a plan whose current row WHERE CURRENT OF could use is replaced only
- * if it is certain that no named portal executes the plan, now or later.
+ * The second plan joins the table with groups.  WHERE CURRENT OF needs the current
+ * row of a table: the scan of one table has a current row, but a join has none.
+ * Cursors of SQL are therefore planned without unnesting.  A driver can also name a
+ * portal, and functions open portals.  A plan whose current row WHERE CURRENT OF
+ * could use is replaced only if it is certain that no named portal executes the
+ * plan, now or later.
  *
  *-------------------------------------------------------------------------
  */
@@ -41,7 +42,7 @@
 /* The reciprocal of the selectivity of a comparison with a subquery. */
 #define ROWS_PER_MATCH	3
 
-/* The memory context of all portals, and the identifier of that of an unnamed portal; see portalmem.c. */
+/* The memory context of all portals, and the identifier of an unnamed portal's context; see portalmem.c. */
 #define PORTALS_CONTEXT		"TopPortalContext"
 #define UNNAMED_PORTAL		"<unnamed>"
 

@@ -20,8 +20,8 @@
  *
  * - Objects from cellar_request_new(), cellar_connect(),
  *	 cellar_simulation_new() and cellar_report_new() belong to the caller, who
- *	 frees them with the matching function.  ereport(ERROR) would leak them: free them in a memory
- *	 context callback.
+ *	 frees them with the matching function.  Call this function in a memory
+ *	 context callback, because ereport(ERROR) would otherwise leak the object.
  *
  * - Objects are not thread-safe.
  *
