@@ -95,7 +95,7 @@ pub(crate) fn answer(state: &CellState, request: &GroupRequest) -> Result<Value>
     Ok(report(volume))
 }
 
-/// Parses the name of a file type, `=`, and a redundancy; `default` for that of the group.
+/// Parses the name of a file type, `=`, and a redundancy; `default` is the redundancy of the group.
 pub fn parse_file_redundancy(text: &str) -> Result<(FileType, Option<Redundancy>), String> {
     let names = FileType::ALL.map(FileType::name).join(", ");
     let (file_type, redundancy) = text.split_once('=').unwrap_or((text, ""));
@@ -116,7 +116,8 @@ pub fn parse_file_redundancy(text: &str) -> Result<(FileType, Option<Redundancy>
     }
 }
 
-/// An engine creates a missing directory, on the file system of its parent: not on that of a disk that is not mounted.
+/// Checks that the directory of a new disk exists: an engine would create a missing directory, but on the file system of its parent
+/// if the disk is not mounted.
 fn check_exists(disk: &Path) -> Result<()> {
     if disk.exists() {
         return Ok(());

@@ -41,7 +41,7 @@ pub struct LeafPage<'a> {
     pub right: u32,
 }
 
-/// The TIDs of an entry: one, or those of a posting list.
+/// The TIDs of an entry: one TID, or the TIDs of a posting list.
 #[derive(Clone, Copy)]
 pub struct Tids<'a>(&'a [u8]);
 
@@ -115,7 +115,7 @@ impl<'a> LeafPage<'a> {
         } else {
             let count = u16_at(entry, 4);
             let (start, bytes) = (block_at(entry) as usize, (count & POSTING_COUNT_MASK) as usize * TID_BYTES);
-            // An alternative TID without the bit is that of a pivot tuple, which is no entry of a leaf page.
+            // An alternative TID without the bit belongs to a pivot tuple, which is not an entry of a leaf page.
             if count & IS_POSTING == 0 || start < data || start > size || start + bytes > size {
                 return Err(Malformed);
             }

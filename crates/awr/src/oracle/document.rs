@@ -232,7 +232,7 @@ struct Distribution {
 }
 
 impl Distribution {
-    /// Adds a row of a table: whether the column has what is above the bound, the bucket, the share.
+    /// Adds a row of a table: the bucket and its share, and whether the column counts the values above the bound.
     fn add(&mut self, shares: impl Iterator<Item = (bool, u32, Option<f64>)>, part: Part) {
         let is_part = part != Part::Base;
         let shares: Vec<_> = shares.collect();

@@ -185,7 +185,7 @@ impl Report {
         self.time_model().into_iter().find(|(known, _)| same_name(known, name)).map(|(_, us)| us)
     }
 
-    /// Foreground and background events. A report without the complete lists has those of the top list.
+    /// Foreground and background events. If the report lacks the complete lists, the events of the top list.
     pub fn events(&self) -> Vec<EventRow> {
         let classes = self.event_classes();
         let mut events = Vec::new();
@@ -200,7 +200,7 @@ impl Report {
             }
         }
         if lists == 0 {
-            // A list of all events contains those of background processes.
+            // A list of all events contains the events of background processes.
             let foreground = self.top_section(|heading| heading.contains("Foreground"));
             events.extend(self.events_of(foreground.or_else(|| self.top_section(|_| true))));
         }

@@ -123,7 +123,7 @@ pub struct Header {
     pub cdb: Option<bool>,
     /// Name of the pluggable database of a PDB report.
     pub container: String,
-    /// One instance, or those of a global report.
+    /// The instance; all instances in a global report.
     pub instances: Vec<Instance>,
     pub cpus: Option<f64>,
     pub cores: Option<f64>,
@@ -427,7 +427,7 @@ impl<'a> Row<'a> {
         (0..self.spans().len() + blanks).map(move |column| self.text(column))
     }
 
-    /// A cell as printed; empty if the row has no such cell.
+    /// A cell as printed; empty if the row has fewer cells.
     pub fn text(self, column: usize) -> &'a str {
         self.spans().get(column).map_or("", |span| self.table.report.data.text(*span))
     }

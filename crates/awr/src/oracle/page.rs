@@ -18,7 +18,7 @@ const HISTOGRAMS: usize = 4;
 /// The section to which SQL_IDs link.
 const TEXTS: &str = "sql-texts";
 
-/// The report as a page. Findings are those of [`findings::judge`]; reports of Cellar contain their own.
+/// The report as a page. [`findings::judge`] returns the findings of Oracle's reports; reports of Cellar contain theirs.
 pub fn page(report: &Report) -> report::Report {
     let mut all = vec![findings::head(report)];
     let mut found = crate::findings::Findings::default();

@@ -193,7 +193,7 @@ fn wrap_cell(text: &str, width: usize) -> Vec<String> {
     wrap(&text.replace('\n', " "), width)
 }
 
-/// Width of each column: that of the widest cell, and of the heading on at most `lines` lines.
+/// Width of each column: wide enough for the widest cell, and for the heading on at most `lines` lines.
 fn column_widths(table: &Table, longest: &[usize], lines: usize) -> Vec<usize> {
     let mut widths: Vec<usize> = table
         .columns

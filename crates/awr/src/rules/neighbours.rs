@@ -18,7 +18,7 @@ const LOSS_PERCENT_MIN: f64 = 1.0;
 /// What one database, or several, did with the storage.
 #[derive(Clone, Copy, Default)]
 struct Usage {
-    /// Bytes read and written, those of Smart Scans included.
+    /// Bytes read and written, including the bytes of Smart Scans.
     bytes: f64,
     /// Time of sessions that waited for I/O.
     wait_us: f64,
@@ -56,7 +56,7 @@ fn io_bytes(view: &View<'_>, database: &Database) -> Measure {
 /// Fewer samples of a wait are chance.
 const SAMPLES_MIN: f64 = 10.0;
 
-/// Time of the database's samples, those of one wait class or all.
+/// Time of the database's samples, of one wait class or of all.
 fn sampled_us(view: &View<'_>, database: &Database, class: Option<&str>) -> Measure {
     let ash = &view.document.ash;
     if ash.by_database.is_empty() {

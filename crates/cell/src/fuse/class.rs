@@ -124,7 +124,7 @@ fn origin_of(area: &Area, file_type: FileType, iorm: &Iorm) -> Origin {
     }
 }
 
-/// Returns whose requests those of a scan of a relation's file are.
+/// Returns the origin of the requests of a scan of a relation's file.
 pub fn origin(path: &str, iorm: &Iorm) -> Origin {
     Origin { kind: IoKind::Large, ..origin_of(&area(path), FileType::Relation, iorm) }
 }
@@ -176,7 +176,7 @@ const ESSENTIAL_FOLDERS: [&str; 10] = [
     "pg_wal",
     "pg_xact",
 ];
-/// Such files in other folders. A name may have a suffix, like that of a temporary file.
+/// Such files in other folders. A name may have a suffix, like the suffix of a temporary file.
 const ESSENTIAL_FILES: [&str; 7] = [
     "backup_label",
     "pg_control",

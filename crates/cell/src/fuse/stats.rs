@@ -30,7 +30,7 @@ pub struct Area {
 pub struct IoCount {
     pub area: Area,
     pub file_type: FileType,
-    /// None for the file type, whose counters contain those of its relations.
+    /// None for the counters of the file type, which include the counters of its relations.
     pub relation: Option<RelationCount>,
     pub kind: FileIoKind,
     pub operations: u64,

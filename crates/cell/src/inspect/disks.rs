@@ -4,7 +4,7 @@
 use super::report::{DiskReport, DisksReport, FilesOfKind, SuperblockReport};
 use cellar_storage::{DiskState, GroupState, StreamUsage, Superblock};
 
-/// Builds the report. `problems` are those of directories that could not be opened.
+/// Builds the report. `problems` are the errors of directories that could not be opened.
 pub fn report(states: Vec<DiskState>, problems: Vec<String>) -> DisksReport {
     let newest_generation = states.iter().filter_map(|state| *state.generation.as_ref().ok()?).max();
     let mut report = DisksReport { newest_generation, disks: Vec::new(), problems };

@@ -24,7 +24,7 @@ pub enum ReportBody {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DisksReport {
-    /// The highest generation of all metadata stores: that of the contents that a start uses.
+    /// The highest generation of all metadata stores. A start uses the contents with this generation.
     pub newest_generation: Option<u64>,
     pub disks: Vec<DiskReport>,
     pub problems: Vec<String>,

@@ -20,7 +20,7 @@ pub struct OpenScan {
     segments: Segments,
     /// One scan per thread, at least one.
     threads: Vec<SmartScan>,
-    /// Whose requests to the disks those of the scan are.
+    /// The origin of the scan's requests to the disks.
     pub origin: Origin,
     /// Columns of the storage predicate, ascending.
     predicate_columns: Vec<AttributeNumber>,

@@ -92,7 +92,7 @@ impl Session {
         self.is_active || in_transaction || !self.blockers.is_empty()
     }
 
-    /// The age of the transaction, else that of the statement.
+    /// The age of the transaction; without a transaction, the age of the statement.
     pub fn age_seconds(&self) -> f64 {
         self.xact_age_seconds.or(self.query_age_seconds).unwrap_or(0.0)
     }
@@ -151,7 +151,7 @@ pub struct CellIoCounters {
     pub database: Option<u32>,
     /// The type of the files, or the class of the relation. None if the source counts all files together.
     pub class: Option<String>,
-    /// Tablespace and number of the relation's files. The counters of the type [`RELATION`] contain those of each relation.
+    /// Tablespace and number of the relation's files. The counters of the type [`RELATION`] include the counters of each relation.
     pub relation: Option<(u32, u32)>,
     pub kind: String,
     pub operations: u64,

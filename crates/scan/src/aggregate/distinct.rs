@@ -155,7 +155,7 @@ impl DistinctValues {
         self.set.len()
     }
 
-    /// Returns the memory in use and what is allocated to add `values` values, in bytes.
+    /// Returns the bytes in use, plus the bytes that are allocated to add `values` values.
     pub fn bytes_with(&self, values: usize) -> usize {
         self.strings.bytes_with(0) + self.set.bytes_with(values)
     }

@@ -34,7 +34,7 @@ pub struct GroupTable {
     words: usize,
     /// The tag of a group's hash and the group's number, see [`slot`]; 0 is an empty slot. A power of two.
     slots: Vec<u64>,
-    /// The words of each group, starting with those of [`DISCARD`].
+    /// The words of each group, starting with the group [`DISCARD`].
     codes: Vec<u64>,
     groups: usize,
     strings: StringTable,
@@ -224,7 +224,8 @@ impl GroupTable {
         self.groups
     }
 
-    /// The memory in use and what is allocated to add `groups` groups, in bytes. While a table of slots grows, there are two.
+    /// The bytes in use, plus the bytes that are allocated to add `groups` groups.
+    /// While a table of slots grows, there are two tables.
     pub fn bytes_with(&self, groups: usize) -> usize {
         let slots = slots_for(self.groups + groups);
         let slots = if slots > self.slots.len() && groups > 0 { slots + self.slots.len() } else { self.slots.len() };
@@ -240,7 +241,7 @@ impl GroupTable {
         self.strings.bytes_with(0)
     }
 
-    /// A number that equal strings of different tables share. `code` is that of a string in the list.
+    /// A number that equal strings of different tables share. `code` is the code of a string in the list.
     pub fn string_hash(&self, code: u64) -> u64 {
         self.with_string(code, strings::hash)
     }

@@ -297,7 +297,7 @@ impl Key {
         self.listed_code(code).map_or(code, |(listed, _)| table.string_hash(listed))
     }
 
-    /// Whether the codes of all values are those of strings.
+    /// Whether the codes of all values are codes of strings.
     pub fn is_string(&self) -> bool {
         !self.kind.is_int() && self.kind != ValueKind::Numeric
     }

@@ -180,7 +180,8 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// The rank of a constant among those of an output. None: no value of the output equals the constant, or unknown.
+    /// The rank of a constant among the values of an output.
+    /// None if no value of the output equals the constant, or if this is unknown.
     fn constant_rank(&self, output: Output, constant: &Value<'_>) -> Option<i128> {
         let digits = match output {
             Output::Key(_) => Some(0),

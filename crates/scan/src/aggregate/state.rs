@@ -121,7 +121,7 @@ impl State {
         }
     }
 
-    /// The bytes of all states, with those of values.
+    /// The bytes of all states, including the bytes of values.
     pub fn bytes(&self) -> usize {
         self.len() * self.group_bytes() + self.value_bytes()
     }

@@ -32,7 +32,8 @@ impl ValueSet {
         self.len
     }
 
-    /// Returns the memory in use and what is allocated to add `pairs` pairs, in bytes. While the slots grow, there are two tables.
+    /// Returns the bytes in use, plus the bytes that are allocated to add `pairs` pairs.
+    /// While the slots grow, there are two tables.
     pub fn bytes_with(&self, pairs: usize) -> usize {
         let mut slots = self.slots.len();
         while (self.len + pairs) * 3 > slots * 2 {

@@ -91,7 +91,7 @@ impl TupleLayout {
         self.attributes.len()
     }
 
-    /// The width and alignment of a 0-based attribute; None: there is no such attribute.
+    /// The width and alignment of a 0-based attribute; None if the relation has fewer attributes.
     pub fn attribute(&self, index: usize) -> Option<(Width, Align)> {
         self.attributes.get(index).map(|attribute| (attribute.width, attribute.align))
     }

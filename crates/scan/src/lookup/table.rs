@@ -158,7 +158,7 @@ pub fn bytes_for(wire: &LookupColumn) -> usize {
     3 * wire.values.len() + rows * per_row
 }
 
-/// Encodes numbers. The code of a NULL is that of some other value.
+/// Encodes numbers. A NULL gets the code of some other value.
 fn numbers(
     wire: &LookupColumn,
     codes: &mut Vec<i64>,

@@ -11,7 +11,7 @@ pub struct Lanes {
     pub values: Vec<i64>,
     /// [`IS_NULL`] and [`UNCERTAIN`]; empty if no row has a flag.
     pub(super) flags: Vec<u8>,
-    /// All numbers, those of flagged rows included, are within these bounds.
+    /// All numbers, including the numbers of flagged rows, are within these bounds.
     pub(super) bounds: (i64, i64),
 }
 

@@ -125,7 +125,7 @@ impl UnitScanner {
         }
     }
 
-    /// Drops the rows of `self.passed` whose first key follows those of N other rows of the span.
+    /// Drops the rows of `self.passed` whose first key follows the first keys of N other rows of the span.
     pub(super) fn keep_first(&mut self, scan: Scan<'_>, key: &FirstKeyColumn, span: &RowSpan) -> Result<(), UnitError> {
         let Some(wanted) = scan.plan.top_n().map(|wanted| wanted.rows()) else { return Ok(()) };
         if self.passed.len() <= 2 * wanted || wanted == 0 {

@@ -11,7 +11,7 @@ pub fn select(marks: &[u8], out: &mut Vec<u16>) {
     append_selected(marks, 0, out);
 }
 
-/// Appends the marked rows; the first mark is that of row `first`.
+/// Appends the marked rows; the first mark belongs to row `first`.
 pub fn append_selected(marks: &[u8], first: u16, out: &mut Vec<u16>) {
     let start = out.len();
     out.resize(start + marks.len(), 0);

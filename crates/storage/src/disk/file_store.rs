@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The methods are those of [`Disk`], where they are described.
+/// [`Disk`] describes the methods, which have the same names there.
 pub trait FileStore: Send + Sync + Debug {
     fn path(&self) -> &Path;
     fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>>;

@@ -90,7 +90,7 @@ impl Group {
         self.disks.dropped.load(Ordering::Acquire) | self.dropping()
     }
 
-    /// Returns the stripes over which new files with `copies` copies are striped; if there are none, those of other files.
+    /// Returns the stripes over which new files with `copies` copies are striped; if there are none, the stripes of other files.
     pub fn spread(&self, copies: usize) -> Arc<[u16]> {
         let spread = self.spread.read();
         spread.get(&copies).or_else(|| spread.get(&self.redundancy.copies())).expect("set with the group").clone()

@@ -27,7 +27,7 @@ impl FileCopies {
         Self { group, own: if group == Redundancy::External { Default::default() } else { own } }
     }
 
-    /// Returns the copies if files of a type get another redundancy; None for that of the group.
+    /// Returns the copies if files of a type get another redundancy; None stands for the redundancy of the group.
     pub fn with(mut self, file_type: FileType, redundancy: Option<Redundancy>) -> Self {
         self.own[file_type as usize] = redundancy.filter(|redundancy| *redundancy != self.group);
         self

@@ -74,7 +74,7 @@ pub(crate) fn is_urgent() -> bool {
         || URGENCY.with_borrow(|urgency| urgency.as_ref().is_some_and(|one| one.is_raised.load(Ordering::SeqCst)))
 }
 
-/// Returns `work` for another thread, where its requests are as urgent as those of this thread.
+/// Returns `work` for another thread, where its requests are as urgent as the requests of this thread.
 pub(super) fn carried<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     let (is_expedited, urgency) = (EXPEDITED.get() > 0, URGENCY.with_borrow(Clone::clone));
     move || {

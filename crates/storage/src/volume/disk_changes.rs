@@ -63,7 +63,7 @@ impl Volume {
         self.group.mirror().is_some_and(|mirror| mirror.member(number).mode() == DiskMode::Offline)
     }
 
-    /// Refuses a disk whose path is that of another one than `replaced`.
+    /// Refuses a disk with the path of a disk of the group other than `replaced`.
     fn check_not_known(&self, path: &Path, replaced: Option<usize>) -> Result<()> {
         let mut known = self.disks().iter().enumerate().filter(|(number, _)| !self.group.is_dropped(*number));
         if known.any(|(number, disk)| disk.path() == path && replaced != Some(number)) {

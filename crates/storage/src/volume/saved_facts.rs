@@ -143,7 +143,7 @@ struct Frames {
     file: Arc<dyn DiskFile>,
     offset: u64,
     left: u64,
-    /// Checksum of the checksums of the frames read so far, and that of all frames.
+    /// Checksum of the checksums of the frames read so far, and the same of all frames.
     checksum: u32,
     expected: u32,
 }

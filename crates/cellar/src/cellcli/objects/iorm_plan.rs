@@ -53,7 +53,7 @@ impl ObjectType for IormPlan {
             match attribute.to_ascii_lowercase().as_str() {
                 "objective" => change.objective = Some(value.clone()),
                 "dbplan" => change.dbplan = Some(value.clone()),
-                // Oracle's commands clear the plan of categories together with that of databases.
+                // Oracle's commands clear the plan of categories together with the plan of databases.
                 "catplan" if value.is_empty() => {}
                 "catplan" => return Err(Error::unsupported("a cell has no categories of databases; use dbplan")),
                 _ => return Err(self.cannot(operation)),

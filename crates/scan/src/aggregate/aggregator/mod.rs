@@ -148,7 +148,7 @@ impl Aggregator {
         if full { self.flush(plan, out) } else { 0 }
     }
 
-    /// Acquires memory for what another run may add, and returns what is no longer needed since a table has grown.
+    /// Acquires memory for what another run may add. Returns memory that was only needed while a table grew.
     fn is_memory_granted(&mut self) -> bool {
         if self.bytes() <= MEMORY_BYTES_FREE {
             return true;
@@ -166,7 +166,7 @@ impl Aggregator {
         bytes <= MEMORY_BYTES_FREE || self.memory.cover((bytes + bytes / GRANT_MARGIN) as u64)
     }
 
-    /// The memory in use and what is allocated to add `groups` groups or distinct values, in bytes.
+    /// The bytes in use, plus the bytes that are allocated to add `groups` groups or distinct values.
     fn bytes_with(&self, groups: usize) -> usize {
         let states: usize = self.states.iter().map(|state| state.bytes() + groups * state.group_bytes()).sum();
         let values = if self.distinct.len() == 0 { 0 } else { groups };
@@ -197,7 +197,7 @@ impl Aggregator {
         self.memory.account()
     }
 
-    /// Acquires memory beyond that of the groups, `bytes` for each of them.
+    /// Acquires `bytes` of memory for each group, in addition to the memory of the groups.
     pub(in crate::aggregate) fn reserve(&mut self, bytes: usize) -> bool {
         let bytes = self.bytes() + self.group_count() * bytes;
         self.is_granted(bytes)

@@ -125,7 +125,7 @@ impl Replacement {
 }
 
 impl Match {
-    /// The range of the whole match if `group` is 0, otherwise that of a capturing group. None: there is no such group.
+    /// The range of the whole match if `group` is 0, otherwise the range of a capturing group. None if the group does not exist.
     pub fn group(&self, group: usize) -> Option<std::ops::Range<usize>> {
         match group {
             0 => Some(0..*self.ends.last()?),

@@ -101,7 +101,7 @@ vectorized! {
     }
 }
 
-/// Replaces numbers by those of `then` where the condition is true. Rows with an undecided condition become uncertain.
+/// Replaces numbers by the numbers of `then` where the condition is true. Rows with an undecided condition become uncertain.
 pub fn choose(truths: &[u8], then: &Lanes, otherwise: &mut Lanes) {
     choose_values(truths, &then.values, &mut otherwise.values);
     otherwise.bounds = (otherwise.bounds.0.min(then.bounds.0), otherwise.bounds.1.max(then.bounds.1));

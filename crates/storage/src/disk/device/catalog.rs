@@ -82,7 +82,7 @@ impl Entry {
         found
     }
 
-    /// Removes a range of blocks, and returns what it occupied.
+    /// Removes a range of blocks, and returns the device blocks that the range occupied.
     fn unmap(&mut self, blocks: Range<u64>) -> Vec<Range<u64>> {
         let mut freed = Vec::new();
         for Segment { logical, count, extent } in self.segments(blocks) {

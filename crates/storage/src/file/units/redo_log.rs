@@ -63,7 +63,7 @@ impl RedoLog {
         Self { ino, segments: segments.map(Arc::new), lengths: [0; 2], active: 0, last_sequence: 1 }
     }
 
-    /// Returns a sequence above that of every earlier record and below that of every later one.
+    /// Returns a sequence above the sequence of every earlier record and below the sequence of every later record.
     pub fn next_sequence(&mut self) -> LogSequence {
         self.last_sequence += 1;
         LogSequence(self.last_sequence)

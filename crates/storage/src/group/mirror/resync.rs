@@ -425,7 +425,7 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Opens both copies; creates the target's. None if the source has no such file: then the target has none either.
+    /// Opens both copies; creates the target's copy. None if the source has no file; the target then has none, either.
     fn open(&self, key: FileKey) -> Result<Option<Copies>, CopyError> {
         let (of_source, of_target) = (failed(self.source), failed(self.target));
         let disk = |disk: u16| (self.mirror.disk(usize::from(disk)), file_number(key.ino, key.set, disk));

@@ -169,7 +169,7 @@ impl FilePlacement {
 #[derive(Debug, Default)]
 struct Table {
     files: HashMap<FileKey, Arc<FilePlacement>>,
-    /// Stripes that are on another container than that of their number.
+    /// Stripes that are on another container than the container with the stripe's number.
     homes: HashMap<u16, u16>,
     /// Containers that store or stored files of other stripes: stripe and container.
     guests: BTreeSet<(u16, u16)>,
