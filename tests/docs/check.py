@@ -339,6 +339,18 @@ def check_errors():
         for fragment in reason.split("…"):
             if fragment.strip('"') not in code:
                 problem(page, f"reason `{reason}` does not exist in the code")
+    # Functions of planner and executor return a reason, set it, or reject an expression with it.
+    assigned = r'(?:\breturn|reason\s*=|reject\(context,)\s*(?:psprintf\()?' + STRING
+    given = set()
+    for path in tracked(".c"):
+        if path.startswith(("extension/planner/", "extension/executor/")):
+            given.update(normal(reason) for reason in re.findall(assigned, read(path)) if " " in reason)
+    known = first_names(reasons)
+    if not given:
+        problem("tests/docs/check.py", "finds no reason in the code; adapt the parser")
+    for reason in sorted(given):
+        if not any(reason == name.strip('"') or reason in name for name in known):
+            problem(page, f"reason `{reason}` is not documented")
     # What the daemon prints; the operations guide quotes parts of messages.
     rust = "\n".join(re.sub(r"\\\n\s*", "", read(path)) for path in tracked(".rs") if path.startswith("crates/"))
     for fragment in first_names(read("docs/operations.md")):
