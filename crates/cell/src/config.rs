@@ -55,7 +55,7 @@ pub struct DiskGroup {
     pub redundancy: Redundancy,
     /// The failure group whose disks are read if possible.
     pub preferred_read: Option<String>,
-    /// How long the cell waits for its disks; None for as long as they take.
+    /// How long the cell waits for its disks; None for no limit.
     pub patience: Option<Patience>,
     /// Size of the reserve of each disk in bytes; None if not configured.
     pub reserve_bytes: Option<u64>,

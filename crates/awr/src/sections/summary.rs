@@ -77,7 +77,7 @@ pub(super) fn header(view: &View<'_>, title: &str) -> Section {
     }
 }
 
-/// What happened during the interval and what is missing: it decides how far the figures can be trusted.
+/// Restarts and other events of the interval, and missing figures: they decide how far the report can be trusted.
 pub(super) fn notes(view: &View<'_>) -> Section {
     let mut section = Section::new("notes", Group::Summary, "Notes and Missing Sources");
     let notes = Table::new(&["Snap Id", "<Time", "<Kind", "<Object", "<Note"])

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// The scrub found damage that it could not repair.
 const DAMAGE_EXIT: u8 = 3;
-/// How often `scrub --wait` asks for the progress, and every how many times it shows it.
+/// The interval at which `scrub --wait` asks for the progress, and the number of intervals between two lines about it.
 const WAIT_INTERVAL: Duration = Duration::from_millis(200);
 const SHOWN_EVERY: usize = 25;
 

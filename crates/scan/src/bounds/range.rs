@@ -136,7 +136,7 @@ impl<T: Clone> Range<T> {
     }
 }
 
-/// Whether a value that compares like this with the lower endpoint is in the range; `belongs`: the endpoint is.
+/// Whether a value is in the range, by its comparison with the lower endpoint. `belongs`: the endpoint is in the range.
 fn reaches(ordering: Ordering, belongs: bool) -> bool {
     ordering.is_gt() || (belongs && ordering.is_eq())
 }

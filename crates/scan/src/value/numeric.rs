@@ -307,7 +307,7 @@ impl Numeric {
         self
     }
 
-    /// Returns the sum. None: the sum is so long that PostgreSQL may raise an error.
+    /// Returns the sum, or None if the sum is so long that PostgreSQL may raise an error.
     pub fn add(&self, other: &Self) -> Option<Self> {
         match (self.class, other.class) {
             (Class::Finite, Class::Finite) => {}
@@ -346,7 +346,7 @@ impl Numeric {
         Some(Self { class: Class::Finite, negative, weight: top + 1, scale, digits }.normalised())
     }
 
-    /// Returns the product. None: the product is so long that PostgreSQL may round it or raise an error.
+    /// Returns the product, or None if the product is so long that PostgreSQL may round it or raise an error.
     pub fn multiply(&self, other: &Self) -> Option<Self> {
         match (self.class, other.class) {
             (Class::Finite, Class::Finite) => {}

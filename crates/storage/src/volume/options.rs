@@ -24,7 +24,7 @@ pub struct VolumeOptions {
     pub file_redundancy: Vec<(FileType, Redundancy)>,
     /// The failure group whose disks are read if possible.
     pub preferred_read: Option<String>,
-    /// How long a group with copies waits for its disks; None for as long as they take.
+    /// How long a group with copies waits for its disks; None for no limit.
     pub patience: Option<Patience>,
     /// Opens a group without a majority of the disks that have the newest data, if a copy of everything is present.
     pub force_degraded: bool,

@@ -26,7 +26,7 @@ pub struct GroupStatus {
     /// Allocation-unit size of new files in bytes.
     pub au_bytes: u64,
     pub disks: Vec<GroupDisk>,
-    /// How long a disk may be offline before it is dropped by force; zero for ever. None with external redundancy.
+    /// How long a disk may be offline before it is dropped by force; zero for no limit. None with external redundancy.
     pub disk_repair_time: Option<Duration>,
     /// Regions of 1 MiB whose copies may differ, or that an offline disk may lack.
     pub intents: u64,

@@ -30,7 +30,7 @@ pub struct Claim {
     pub assumptions: Vec<String>,
 }
 
-/// What the report says about the gains, and why it says nothing about others.
+/// The claims that the figures of the report allow, and the reasons why other claims are missing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Advice {
     pub claims: Vec<Claim>,

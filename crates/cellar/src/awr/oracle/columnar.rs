@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const GROUP_ROWS: usize = 256 * 1024;
-/// Name and type of a column; an optional one can be null.
+/// Name and type of a column; an optional column can be null.
 type Definition = (&'static str, Type, bool);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use std::path::Path;
 const WORD_COLUMNS: [&str; 7] =
     ["application", "client", "backend_type", "state", "wait_event_type", "wait_event", "consumer_group"];
 
-/// What to export: instances, all of them if empty, and their AWR snapshots, all of them without a period.
+/// What to export: instances (an empty list means all) and a period of AWR snapshots (None means all).
 pub struct Selection {
     pub instances: Vec<i32>,
     pub period: Option<Period>,
