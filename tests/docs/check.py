@@ -340,7 +340,7 @@ def check_errors():
             if fragment.strip('"') not in code:
                 problem(page, f"reason `{reason}` does not exist in the code")
     # Functions of planner and executor return a reason, set it, or reject an expression with it.
-    assigned = r'(?:\breturn|reason\s*=|reject\(context,)\s*(?:psprintf\()?' + STRING
+    assigned = r'(?:\breturn|(?:reason|fallback)\s*=|reject\(context,)\s*(?:psprintf\()?' + STRING
     given = set()
     for path in tracked(".c"):
         if path.startswith(("extension/planner/", "extension/executor/")):
