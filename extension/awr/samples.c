@@ -5,7 +5,7 @@
  *
  * The sampler (sampler.c) adds the samples of each tick.  awr.get_samples()
  * reads the samples after a sequence number; the AWR worker calls it every
- * few seconds and stores the samples in the repository.  When the ring is full,
+ * minute and stores the samples in the repository.  When the ring is full,
  * a new sample replaces the oldest one; a reader recognizes lost samples by a gap
  * in the sequence numbers.
  *

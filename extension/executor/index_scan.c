@@ -63,7 +63,7 @@ index_unsuitable_now(CellarScanState *state)
 	if (cellar_index_scans == CELLAR_INDEX_SCANS_OFF)
 		return "cellar.index_scans is off";
 	if (RecoveryInProgress() || state->css.ss.ps.state->es_snapshot->takenDuringRecovery)
-		return "the server is a standby, or the snapshot is from one";
+		return "the server is a standby, or was one when the snapshot was taken";
 	if (!RelationNeedsWAL(index->rel))
 		return "changes of the index are not logged";
 	if (!index->rel->rd_index->indisvalid)

@@ -186,7 +186,7 @@ impl Config {
             Some("high") => Redundancy::High,
             Some(other) => {
                 return Err(format!(
-                    "disk_group.redundancy = \"{other}\"; write \"external\", \"normal\" (2 copies) or \"high\" (3 copies)"
+                    "disk_group.redundancy = \"{other}\" is not valid; write \"external\", \"normal\" (2 copies) or \"high\" (3 copies)"
                 ));
             }
         };
@@ -354,7 +354,9 @@ fn models(
 ) -> Result<Vec<Option<DiskModel>>, String> {
     let time_scale = time_scale.unwrap_or(1.0);
     if !(1e-6..=1e6).contains(&time_scale) {
-        return Err(format!("disk_group.model_time_scale = {time_scale}; write a number from 0.000001 to 1000000"));
+        return Err(format!(
+            "disk_group.model_time_scale = {time_scale} is not valid; write a number from 0.000001 to 1000000"
+        ));
     }
     let names = match names {
         None => return Ok(vec![None; count]),
@@ -397,14 +399,14 @@ fn slow_scan_log(milliseconds: i64) -> Result<Duration, String> {
     let valid = u64::try_from(milliseconds).map(Duration::from_millis);
     valid.map_err(|_| {
         format!(
-            "slow_scan_log_ms = {milliseconds}; write a number of milliseconds, 0 to log every Smart Scan, \
+            "slow_scan_log_ms = {milliseconds} is not valid; write a number of milliseconds, 0 to log every Smart Scan, \
              or leave the key out to log none"
         )
     })
 }
 
 pub fn parse_log_level(text: &str) -> Result<log::LevelFilter, String> {
-    text.parse().map_err(|_| format!("log_level = \"{text}\"; write error, warn, info, debug or trace"))
+    text.parse().map_err(|_| format!("log_level = \"{text}\" is not valid; write error, warn, info, debug or trace"))
 }
 
 /// Parses an address with a port, or only a port: then only this machine can connect.
@@ -436,9 +438,14 @@ fn parse_size(text: &str, key: &str) -> Result<u64, String> {
         "MiB" => 20,
         "GiB" => 30,
         "TiB" => 40,
-        _ => return Err(format!("{key} = \"{text}\"; write a number and KiB, MiB, GiB or TiB, like \"4GiB\"")),
+        _ => {
+            return Err(format!(
+                "{key} = \"{text}\" is not valid; write a number and KiB, MiB, GiB or TiB, like \"4GiB\""
+            ));
+        }
     };
-    let number: u64 = number.parse().map_err(|_| format!("{key} = \"{text}\"; write a size like \"4GiB\""))?;
+    let number: u64 =
+        number.parse().map_err(|_| format!("{key} = \"{text}\" is not valid; write a size like \"4GiB\""))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("{key} = \"{text}\" is too large"))
 }
 
@@ -450,7 +457,7 @@ fn parse_duration(text: &str, key: &str) -> Result<Duration, String> {
     match (number, unit.trim()) {
         (Some(number), "ms") => Ok(Duration::from_millis(number)),
         (Some(number), "s") => Ok(Duration::from_secs(number)),
-        _ => Err(format!("{key} = \"{text}\"; write a number and ms or s, like \"20ms\" or \"30s\"")),
+        _ => Err(format!("{key} = \"{text}\" is not valid; write a number and ms or s, like \"20ms\" or \"30s\"")),
     }
 }
 
@@ -568,7 +575,7 @@ mod tests {
         check("mount = \"/m\"\n[disk_group]\ndisks = [\"/m/d\"]\n", "cannot store its own disks");
         check("mount = \"/m\"\n[disk_group]\ndisks = [\"/d\", \"/e\", \"/d/\"]\n", "names /d twice");
         check(&format!("{MINIMAL}au_size = \"3MiB\"\n"), "not a power of two");
-        check(&format!("{MINIMAL}reserve_size = \"1GB\"\n"), "disk_group.reserve_size = \"1GB\"; write");
+        check(&format!("{MINIMAL}reserve_size = \"1GB\"\n"), "disk_group.reserve_size = \"1GB\" is not valid; write");
         check(&format!("{MINIMAL}model = \"tape\"\n"), "model \"tape\" does not exist; write one of hdd-15k");
         check(&format!("{MINIMAL}model = [\"hdd-15k\"]\n"), "names 1 models for 2 disks");
         check(&format!("{MINIMAL}model = \"hdd-15k\"\nmodel_time_scale = 0.0\n"), "write a number from 0.000001");

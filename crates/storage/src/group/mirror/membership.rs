@@ -82,14 +82,15 @@ impl Membership {
         let there = present(newest);
         let missing = newest.members().into_iter().filter(|disk| !there.contains(disk));
         let missing: Vec<String> = missing.map(|disk| format!("disk {disk} ({})", newest.paths[disk])).collect();
+        let (is, disk) = if missing.len() == 1 { ("is", "the disk") } else { ("are", "the disks") };
         let (needed, have, missing) = (newest.members().len() / 2 + 1, there.len(), missing.join(", "));
         let message = match is_complete(&there) {
             true => format!(
-                "only {have} of the {} disks with the newest data are present, and a start needs {needed}: {missing} is \
-                 missing and may have newer data; add the disk, or, if it is lost, start with --force-degraded",
+                "only {have} of the {} disks with the newest data are present, and a start needs {needed}: {missing} {is} \
+                 missing and may have newer data; add {disk}, or, if lost, start with --force-degraded",
                 newest.members().len()
             ),
-            false => format!("some data have no copy on the present disks: {missing} is missing; add the disk"),
+            false => format!("some data have no copy on the present disks: {missing} {is} missing; add {disk}"),
         };
         Err(Error::new(ErrorKind::ForeignDisk, message))
     }
