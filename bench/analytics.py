@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Times the 43 queries of ClickBench or the 22 of TPC-H, warm: PostgreSQL, Smart Scan of heap and compressed, DuckDB.
+"""Times the queries of ClickBench, of TPC-H, or others of TPC-H's tables, warm: PostgreSQL, Smart Scan of heap and compressed, DuckDB.
 
     analytics.py clickbench     after clickbench/run.py, which creates public.hits and compressed.hits
     analytics.py tpch           after tpch-load; copies the eight tables with their indexes to the schema `compressed`
+    analytics.py tpch-reports   the same tables; queries with the forms of TPC-DS (tpch-reports/)
 
 All engines run in turns, with one and with two threads. The first run of a query in an engine is not timed: it warms the
 caches and returns the answer. Answers that differ fail the benchmark; a query with LIMIT may leave ties open, so its answer is
@@ -18,11 +19,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "cli
 import measure  # noqa: E402
 import run as clickbench  # noqa: E402
 
-TPCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tpch")
-TABLES = {
-    "clickbench": ("hits",),
-    "tpch": ("lineitem", "orders", "partsupp", "part", "customer", "supplier", "nation", "region"),
-}
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+TPCH = ("lineitem", "orders", "partsupp", "part", "customer", "supplier", "nation", "region")
+TABLES = {"clickbench": ("hits",), "tpch": TPCH, "tpch-reports": TPCH}
 # PostgreSQL spills sorts and hash tables of its default work_mem to disk; DuckDB uses most of the machine's memory.
 COMMON = ["work_mem=256MB", "hash_mem_multiplier=2"]
 THREADS = {1: "One", 2: "Two"}
@@ -41,10 +40,10 @@ def queries(options):
     if options.suite == "clickbench":
         lines = [line.strip().rstrip(";") for line in clickbench.clickbench_file(options, "queries.sql").splitlines()]
         return {f"Q{number}": line for number, line in enumerate(filter(None, lines), 1)}
-    found = {}
-    for name in sorted(os.listdir(TPCH)):
+    found, folder = {}, os.path.join(FOLDER, options.suite)
+    for name in sorted(os.listdir(folder)):
         if name[0] == "q" and name.endswith(".sql"):
-            with open(os.path.join(TPCH, name), encoding="utf-8") as file:
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
                 found[name.removesuffix(".sql")] = "".join(line for line in file if not line.startswith("--")).strip().rstrip(";")
     return found
 
@@ -53,7 +52,7 @@ def compress_tables(db, options):
     """Copies the raw tables with their indexes to the schema `compressed`; very small tables stay raw."""
     db.rows("DROP SCHEMA IF EXISTS compressed CASCADE; CREATE SCHEMA compressed; SET search_path = public")
     if not db.value("SELECT count(*) FROM pg_index WHERE indrelid = 'public.lineitem'::regclass"):
-        with open(os.path.join(TPCH, "indexes.sql"), encoding="utf-8") as file:
+        with open(os.path.join(FOLDER, "tpch", "indexes.sql"), encoding="utf-8") as file:
             db.rows(file.read())
     for table in TABLES[options.suite]:
         db.rows(f"VACUUM (FREEZE, ANALYZE) public.{table}")
@@ -164,7 +163,7 @@ def main():
     parser.add_argument("--timeout", type=int, default=300, help="seconds until a query is canceled and counts as failed")
     options = parser.parse_args()
     db = measure.Postgres(options.dsn, options.set)
-    if options.suite == "tpch" and not options.loaded:
+    if options.suite != "clickbench" and not options.loaded:
         compress_tables(db, options)
     if options.workers is not None:
         for (table,) in db.rows(
