@@ -71,8 +71,6 @@ may_change(const PlannerInfo *root)
 		outer_reference_walker(query->havingQual, NULL);
 }
 
-static bool query_may_fail(const Query *query);
-
 /* Returns whether reading the rows of a range table entry might raise an error. */
 static bool
 range_may_fail(RangeTblEntry *rte)
@@ -81,7 +79,7 @@ range_may_fail(RangeTblEntry *rte)
 		return false;
 	/* The rewriter has expanded views; the query of a pulled-up subquery is NULL. */
 	if (rte->rtekind == RTE_SUBQUERY)
-		return rte->subquery != NULL && query_may_fail(rte->subquery);
+		return rte->subquery != NULL && cellar_query_may_fail(rte->subquery);
 	return rte->rtekind != RTE_RELATION || rte->tablesample != NULL || rte->securityQuals != NIL ||
 		(rte->relkind != RELKIND_RELATION && rte->relkind != RELKIND_MATVIEW &&
 		 rte->relkind != RELKIND_PARTITIONED_TABLE) || !cellar_has_stored_columns(rte->relid);
@@ -97,8 +95,8 @@ may_fail_when_simplified(Node *expr)
  * Returns whether a subquery might raise an error: PostgreSQL executes it only
  * for the first row that reaches the condition.  Only queries of tables are examined.
  */
-static bool
-query_may_fail(const Query *query)
+bool
+cellar_query_may_fail(const Query *query)
 {
 	ListCell   *lc;
 
@@ -115,11 +113,11 @@ query_may_fail(const Query *query)
 		may_fail_when_simplified((Node *) query->jointree) || may_fail_when_simplified(query->havingQual);
 }
 
-/* As query_may_fail() for a planned subquery of IN. */
+/* As cellar_query_may_fail() for a planned subquery of IN. */
 static bool
 may_fail(const PlannerInfo *root)
 {
-	return root->init_plans != NIL || query_may_fail(root->parse);
+	return root->init_plans != NIL || cellar_query_may_fail(root->parse);
 }
 
 /*
@@ -144,7 +142,7 @@ is_uncertain(const PlannerInfo *root, int paramid)
 			if (!list_member_int(initplan->setParam, paramid))
 				continue;
 			query = list_nth_node(PlannerInfo, glob->subroots, initplan->plan_id - 1)->parse;
-			return query_may_fail(query) || contain_volatile_functions((Node *) query);
+			return cellar_query_may_fail(query) || contain_volatile_functions((Node *) query);
 		}
 	}
 	return false;				/* a value of an outer query */

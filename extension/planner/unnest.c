@@ -19,7 +19,7 @@
  * aggregates must be strict, and the aggregates must be NULL without rows.  The join
  * evaluates some expressions for other rows than the original condition.  These must
  * not raise errors: the expressions in the subquery, both operands, and the columns
- * of views in them.
+ * of views in them (query_columns.c).
  *
  * The statement is planned in both forms, and the costs decide (join_filter.c).
  *
@@ -51,6 +51,7 @@
 /* A subquery that can be replaced. */
 typedef struct Unnesting
 {
+	Query	   *query;			/* the outer query */
 	Query	   *subquery;
 	List	   *keys;			/* Vars of the subquery's tables */
 	List	   *equalities;		/* OpExprs of the subquery, by key */
@@ -73,19 +74,6 @@ is_large_table_on_cell(Oid relid)
 	return suitable;
 }
 
-/*
- * Returns whether no column of a table is an expression that a query evaluates.
- */
-bool
-cellar_has_stored_columns(Oid relid)
-{
-	Relation	relation = table_open(relid, NoLock);
-	bool		stored = !CellarHasVirtualColumns(RelationGetDescr(relation));
-
-	table_close(relation, NoLock);
-	return stored;
-}
-
 static bool
 higher_level_walker(Node *node, void *context)
 {
@@ -96,12 +84,54 @@ higher_level_walker(Node *node, void *context)
 	return expression_tree_walker(node, higher_level_walker, context);
 }
 
+/* Returns whether the query reads a table that is on a cell and large enough for a Smart Scan. */
+static bool
+reads_large_table_on_cell(const Query *query)
+{
+	ListCell   *lc;
+
+	foreach(lc, query->rtable)
+	{
+		const RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+
+		if (rte->rtekind == RTE_RELATION && is_large_table_on_cell(rte->relid))
+			return true;
+	}
+	return false;
+}
+
 /*
- * Returns whether the subquery only joins tables and aggregates the joined rows, and
- * one of the tables is on a cell.
+ * Sets *on_cell if a member of the subquery's FROM list is on a cell.  Returns false
+ * unless the member is a table, or a query of WITH of the outer query.  The rows of the latter
+ * may be read although they were not read before, so that it must not raise an error.
  */
 static bool
-has_simple_form(const Query *subquery)
+is_simple_range(const Query *query, const RangeTblEntry *rte, bool *on_cell)
+{
+	const Query *cte;
+
+	if (rte->rtekind == RTE_CTE)
+	{
+		cte = cellar_find_cte(query, rte, 1);
+		if (cte == NULL || cte->rowMarks != NIL || contain_volatile_functions((Node *) cte) || cellar_query_may_fail(cte))
+			return false;
+		*on_cell |= reads_large_table_on_cell(cte);
+		return true;
+	}
+	if (rte->rtekind != RTE_RELATION || rte->tablesample != NULL ||
+		(rte->relkind != RELKIND_RELATION && rte->relkind != RELKIND_MATVIEW) || rte->securityQuals != NIL ||
+		!cellar_has_stored_columns(rte->relid))
+		return false;
+	*on_cell |= is_large_table_on_cell(rte->relid);
+	return true;
+}
+
+/*
+ * Returns whether the subquery is an aggregation of a join of tables, or of queries of WITH,
+ * without anything else, and one of the tables is on a cell.
+ */
+static bool
+has_simple_form(const Query *query, const Query *subquery)
 {
 	bool		on_cell = false;
 	ListCell   *lc;
@@ -116,82 +146,39 @@ has_simple_form(const Query *subquery)
 		return false;
 	foreach(lc, subquery->jointree->fromlist)
 	{
-		RangeTblEntry *rte;
-
-		if (!IsA(lfirst(lc), RangeTblRef))
+		if (!IsA(lfirst(lc), RangeTblRef) ||
+			!is_simple_range(query, rt_fetch(((RangeTblRef *) lfirst(lc))->rtindex, subquery->rtable), &on_cell))
 			return false;
-		rte = rt_fetch(((RangeTblRef *) lfirst(lc))->rtindex, subquery->rtable);
-		if (rte->rtekind != RTE_RELATION || rte->tablesample != NULL ||
-			(rte->relkind != RELKIND_RELATION && rte->relkind != RELKIND_MATVIEW) || rte->securityQuals != NIL ||
-			!cellar_has_stored_columns(rte->relid))
-			return false;
-		on_cell |= is_large_table_on_cell(rte->relid);
 	}
 	return on_cell && !contain_volatile_functions((Node *) subquery) &&
 		!query_tree_walker((Query *) subquery, higher_level_walker, NULL, 0);
 }
 
-static bool column_may_fail_walker(Node *node, void *query);
-
-/* Returns the query of WITH to which a range table entry of the same query refers, or NULL. */
-static Query *
-find_cte(const Query *query, const RangeTblEntry *rte)
+/* Replaces columns of queries of WITH by the expressions that they stand for. */
+static Node *
+replace_cte_columns(Node *node, void *arg)
 {
-	ListCell   *lc;
+	const Unnesting *unnesting = arg;
 
-	foreach(lc, query->cteList)
-	{
-		const CommonTableExpr *cte = lfirst_node(CommonTableExpr, lc);
-
-		if (rte->ctelevelsup == 0 && !cte->cterecursive && strcmp(cte->ctename, rte->ctename) == 0)
-			return IsA(cte->ctequery, Query) ? (Query *) cte->ctequery : NULL;
-	}
-	return NULL;
-}
-
-/*
- * Returns whether a column of the query, which can be an expression of a view, might
- * raise an error.  PostgreSQL evaluates such an expression where the column is used.
- */
-static bool
-column_may_fail(Query *query, const Var *column)
-{
-	RangeTblEntry *rte = rt_fetch(column->varno, query->rtable);
-	Query	   *columns;
-	Node	   *expr;
-
-	switch (rte->rtekind)
-	{
-		case RTE_RELATION:
-			return !cellar_has_stored_columns(rte->relid);
-		case RTE_JOIN:
-			return column->varattno <= 0 ||
-				column_may_fail_walker(list_nth(rte->joinaliasvars, column->varattno - 1), query);
-		case RTE_SUBQUERY:
-			columns = rte->subquery;
-			break;
-		case RTE_CTE:
-			columns = find_cte(query, rte);
-			break;
-		default:
-			return true;
-	}
-	if (columns == NULL || rte->lateral || column->varattno <= 0 || columns->setOperations != NULL)
-		return true;
-	expr = (Node *) list_nth_node(TargetEntry, columns->targetList, column->varattno - 1)->expr;
-	return contain_volatile_functions(expr) || cellar_may_fail(eval_const_expressions(NULL, copyObject(expr))) ||
-		column_may_fail_walker(expr, columns);
-}
-
-/* Returns whether a column in an expression of the query might raise an error. */
-static bool
-column_may_fail_walker(Node *node, void *query)
-{
 	if (node == NULL)
-		return false;
-	if (IsA(node, Var))
-		return ((Var *) node)->varlevelsup == 0 && column_may_fail(query, (Var *) node);
-	return expression_tree_walker(node, column_may_fail_walker, query);
+		return NULL;
+	if (IsA(node, Var) && ((Var *) node)->varlevelsup == 0 && ((Var *) node)->varattno > 0)
+	{
+		const Var  *var = (const Var *) node;
+		RangeTblEntry *rte = rt_fetch(var->varno, unnesting->subquery->rtable);
+
+		if (rte->rtekind == RTE_CTE)
+			return copyObject((Node *) list_nth_node(TargetEntry, cellar_find_cte(unnesting->query, rte, 1)->targetList,
+													 var->varattno - 1)->expr);
+	}
+	return expression_tree_mutator(node, replace_cte_columns, arg);
+}
+
+/* Returns whether an expression of the subquery might raise an error. */
+static bool
+may_fail(Unnesting *unnesting, Node *expr)
+{
+	return cellar_may_fail(eval_const_expressions(NULL, replace_cte_columns(expr, unnesting)));
 }
 
 /*
@@ -208,7 +195,7 @@ add_condition(Unnesting *unnesting, Node *condition)
 	if (!contain_vars_of_level(condition, 1))
 	{
 		unnesting->conditions = lappend(unnesting->conditions, condition);
-		return !cellar_may_fail(eval_const_expressions(NULL, copyObject(condition)));
+		return !may_fail(unnesting, condition);
 	}
 	if (!IsA(equality, OpExpr) || list_length(equality->args) != 2 ||
 		!cellar_is_integer_equality(get_opcode(equality->opno)))
@@ -248,19 +235,19 @@ replace_aggregates(Node *node, void *arg)
 
 /* Returns whether all aggregates are NULL without rows and raise no error. */
 static bool
-are_suitable(List *aggregates)
+are_suitable(Unnesting *unnesting)
 {
 	ListCell   *lc;
 
-	foreach(lc, aggregates)
+	foreach(lc, unnesting->aggregates)
 	{
 		Aggref	   *aggref = lfirst_node(Aggref, lc);
 
 		if (aggref->agglevelsup != 0 || aggref->aggfnoid == F_COUNT_ || aggref->aggfnoid == F_COUNT_ANY ||
-			cellar_may_fail(eval_const_expressions(NULL, copyObject((Node *) aggref))))
+			may_fail(unnesting, (Node *) aggref))
 			return false;
 	}
-	return aggregates != NIL;
+	return unnesting->aggregates != NIL;
 }
 
 /*
@@ -274,7 +261,7 @@ analyze_subquery(Unnesting *unnesting)
 	Node	   *expr;
 	ListCell   *lc;
 
-	if (!has_simple_form(subquery))
+	if (!has_simple_form(unnesting->query, subquery))
 		return NULL;
 	foreach(lc, make_ands_implicit((Expr *) subquery->jointree->quals))
 	{
@@ -284,10 +271,10 @@ analyze_subquery(Unnesting *unnesting)
 	if (unnesting->keys == NIL)
 		return NULL;
 	expr = (Node *) linitial_node(TargetEntry, subquery->targetList)->expr;
-	if (contain_vars_of_level(expr, 1) || cellar_may_fail(eval_const_expressions(NULL, copyObject(expr))))
+	if (contain_vars_of_level(expr, 1) || may_fail(unnesting, expr))
 		return NULL;
 	expr = replace_aggregates(expr, unnesting);
-	if (!are_suitable(unnesting->aggregates) || contain_nonstrict_functions(expr))
+	if (!are_suitable(unnesting) || contain_nonstrict_functions(expr))
 		return NULL;
 	return expr;
 }
@@ -375,7 +362,7 @@ outer_column_may_fail(Query *query, List *equalities)
 		{
 			const Var  *var = lfirst_node(Var, arg);
 
-			if (var->varlevelsup == 1 && column_may_fail(query, var))
+			if (var->varlevelsup == 1 && cellar_column_may_fail(query, var))
 				return true;
 		}
 	}
@@ -398,7 +385,7 @@ unnest_condition(Query *query, Node *condition)
 	for (int i = 0; i < 2; i++)
 	{
 		SubLink    *sublink = list_nth(comparison->args, i);
-		Unnesting	unnesting = {.rtindex = list_length(query->rtable) + 1};
+		Unnesting	unnesting = {.query = query,.rtindex = list_length(query->rtable) + 1};
 		Node	   *expr;
 
 		if (!IsA(sublink, SubLink) || sublink->subLinkType != EXPR_SUBLINK)
@@ -407,7 +394,7 @@ unnest_condition(Query *query, Node *condition)
 			return NIL;
 		unnesting.subquery = castNode(Query, sublink->subselect);
 		expr = analyze_subquery(&unnesting);
-		if (expr == NULL || column_may_fail_walker(list_nth(comparison->args, 1 - i), query) ||
+		if (expr == NULL || cellar_columns_may_fail(query, list_nth(comparison->args, 1 - i)) ||
 			outer_column_may_fail(query, unnesting.equalities))
 			return NIL;
 		lfirst(list_nth_cell(comparison->args, i)) = expr;

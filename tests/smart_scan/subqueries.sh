@@ -37,6 +37,14 @@ SUBQUERY_STATEMENTS=(
     "SELECT count(*) FROM (SELECT id, 100 / (id - 299) AS q FROM goods OFFSET 0) g WHERE g.id < 10 AND g.q < (SELECT max(o.id) FROM sold o WHERE o.item = g.q)"
     "WITH q AS (SELECT id, 100 / (id - 299) AS q FROM goods) SELECT count(*) FROM q WHERE id < 10 AND 3 < (SELECT max(o.id) FROM sold o WHERE o.item = q.q)"
     "SELECT count(*) FROM plain_view v WHERE v.low > (SELECT 0.1 * avg(o.price) FROM sold o WHERE o.item = v.number)"
+    # Correlated subqueries of queries of WITH: joined with groups, or left because the query is not read otherwise, or only in part.
+    "WITH items AS (SELECT item, place, sum(price) AS total FROM sold GROUP BY item, place) SELECT count(*), sum(a.total) FROM items a WHERE a.total > (SELECT 1.01 * avg(b.total) FROM items b WHERE b.place = a.place)"
+    "WITH items AS (SELECT item, sum(price) AS total FROM sold GROUP BY item) SELECT count(*) FROM goods g, items a WHERE a.item = g.id AND a.total > (SELECT max(b.total) - 5 FROM items b, goods h WHERE h.id = b.item AND h.kind = g.kind)"
+    "WITH none AS (SELECT id, 1 / (id - id) AS q FROM goods) SELECT count(*) FROM goods g WHERE g.id < 0 AND g.low > (SELECT max(n.q) FROM none n WHERE n.id = g.id)"
+    "WITH shares AS (SELECT id, 100 / (id - 299) AS q FROM goods) SELECT count(*) FROM goods g WHERE g.id < 10 AND g.low > (SELECT max(s.q) FROM shares s WHERE s.id = g.id)"
+    "WITH counted AS (SELECT nextval('executed') AS n, id FROM goods) SELECT count(*) FROM goods g WHERE g.id < 0 AND g.low > (SELECT max(c.n) FROM counted c WHERE c.id = g.id)"
+    "WITH RECURSIVE steps AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM steps WHERE n < 9) SELECT count(*) FROM goods g WHERE g.low > (SELECT max(s.n) FROM steps s WHERE s.n = g.kind)"
+    "WITH items AS (SELECT item, place FROM sold) SELECT count(*) FROM goods g WHERE EXISTS (SELECT 1 FROM sold o WHERE o.item = g.id AND o.place > (SELECT avg(i.place) FROM items i WHERE i.item = o.item))"
     # Values that PostgreSQL may never compute: unknown settings, functions of users that a domain calls, expressions that grow.
     "SELECT count(*) FROM sold WHERE id > 0 OR starts_with(pad, current_setting('app.unknown'))"
     "SELECT count(*) FROM sold WHERE starts_with(pad, current_setting('app.unknown')) OR id < 0"
@@ -132,6 +140,10 @@ subqueries() {
         check "statements with subqueries have PostgreSQL's answer or error, unnesting $setting" test "$answers" = "$expected"
         [ "$answers" = "$expected" ] || diff -U3 <(printf '%s\n' "$expected") <(printf '%s\n' "$answers") | head -n 40 || true
     done
+    check "a correlated subquery of a query of WITH becomes a join with groups" test 1 = "$(
+        sql "$cluster" postgres -c "$SUBQUERY_SETTINGS" -c "EXPLAIN (COSTS OFF) $(printf '%s\n' "${SUBQUERY_STATEMENTS[@]}" | grep 'avg(b.total)')" |
+            grep -c 'Subquery Scan on groups'
+    )"
     check "the cell has the value of a subquery that might raise an error" grep -q 'scanned=8000 aggregated=[1-9]' \
         <<<"$(sql "$cluster" postgres -c "$SUBQUERY_SETTINGS" -c "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) ${SUBQUERY_STATEMENTS[13]}")"
     current_of "$cluster"

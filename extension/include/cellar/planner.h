@@ -373,6 +373,7 @@ extern Oid	cellar_min_max_function(const MinMaxExpr *expr);
 
 /* offloadable_subquery.c */
 
+extern bool cellar_query_may_fail(const Query *query);
 extern const char *cellar_subquery_unsuitable(const PlannerInfo *root, SubPlan *subplan);
 extern List *cellar_uncertain_initplans(const PlannerInfo *root, Node *expr);
 
@@ -553,9 +554,15 @@ extern void cellar_note_chosen(Oid relid);
 extern void cellar_note_aggregate(Oid relid, Index varno, Node *expr, const char *reason);
 extern void cellar_note_qual(Oid relid, Index varno, Node *qual, const char *reason);
 
-/* unnest.c */
+/* query_columns.c */
 
 extern bool cellar_has_stored_columns(Oid relid);
+extern Query *cellar_find_cte(const Query *query, const RangeTblEntry *rte, Index level);
+extern bool cellar_column_may_fail(Query *query, const Var *column);
+extern bool cellar_columns_may_fail(Query *query, Node *expr);
+
+/* unnest.c */
+
 extern Query *cellar_unnest_subqueries(const Query *query);
 
 /* unnested_plan.c */
