@@ -2,7 +2,8 @@
  *
  * hooks.c
  *	  Planner hooks: offer Smart Scans for a relation and for the grouping,
- *	  DISTINCT and ORDER BY steps directly above one relation.
+ *	  DISTINCT and ORDER BY steps directly above one relation; correct
+ *	  estimates.
  *
  *-------------------------------------------------------------------------
  */
@@ -16,6 +17,7 @@
 #include "cellar/planner.h"
 
 static set_rel_pathlist_hook_type previous_set_rel_pathlist_hook = NULL;
+static set_join_pathlist_hook_type previous_set_join_pathlist_hook = NULL;
 static create_upper_paths_hook_type previous_create_upper_paths_hook = NULL;
 
 static void
@@ -41,6 +43,17 @@ set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *r
 		cellar_add_scan_paths(root, rel, relation);
 
 	table_close(relation, NoLock);
+}
+
+static void
+set_join_pathlist(PlannerInfo *root, RelOptInfo *joinrel, RelOptInfo *outerrel, RelOptInfo *innerrel,
+				  JoinType jointype, JoinPathExtraData *extra)
+{
+	if (previous_set_join_pathlist_hook != NULL)
+		previous_set_join_pathlist_hook(root, joinrel, outerrel, innerrel, jointype, extra);
+
+	if (jointype == JOIN_ANTI)
+		cellar_correct_antijoin(root, joinrel, outerrel, innerrel);
 }
 
 static void
@@ -83,6 +96,8 @@ cellar_install_planner_hooks(void)
 {
 	previous_set_rel_pathlist_hook = set_rel_pathlist_hook;
 	set_rel_pathlist_hook = set_rel_pathlist;
+	previous_set_join_pathlist_hook = set_join_pathlist_hook;
+	set_join_pathlist_hook = set_join_pathlist;
 	previous_create_upper_paths_hook = create_upper_paths_hook;
 	create_upper_paths_hook = create_upper_paths;
 	cellar_install_join_filters();

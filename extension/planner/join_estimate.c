@@ -18,6 +18,8 @@
  * The corrected estimate assumes that each row of the other table has a partner,
  * as other systems do.  The correction is used where a lookup join competes with
  * PostgreSQL's plans of the same query, and for the sizes of lookup tables.
+ * Antijoins are also corrected while PostgreSQL plans joins, so that the joins
+ * above are planned for the corrected number of rows.
  *
  * There, the costs of Smart Scans are corrected too: while PostgreSQL chooses
  * joins, a Smart Scan's cost may assume a join filter (cost.c), but only a scan
@@ -28,11 +30,14 @@
 #include "postgres.h"
 
 #include "access/amapi.h"
+#include "access/table.h"
 #include "nodes/pathnodes.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
+#include "parser/parsetree.h"
+#include "utils/rel.h"
 #include "utils/spccache.h"
 
 #include "cellar/compat.h"
@@ -202,6 +207,55 @@ antijoin_factor(PlannerInfo *root, Relids relids)
 			factor = Max(factor, left->rows * ANTIJOIN_FRACTION_MIN / joined->rows);
 	}
 	return factor;
+}
+
+/* Returns whether a table of the relation is on a cell, and its estimates may be corrected. */
+static bool
+is_on_cell(PlannerInfo *root, const RelOptInfo *rel)
+{
+	int			relid = -1;
+
+	while ((relid = bms_next_member(rel->relids, relid)) >= 0)
+	{
+		RelOptInfo *base = root->simple_rel_array[relid];
+		Relation	relation;
+		bool		suitable;
+
+		if (base == NULL || !cellar_is_scannable(base, planner_rt_fetch(relid, root)))
+			continue;
+		relation = table_open(planner_rt_fetch(relid, root)->relid, NoLock);
+		suitable = cellar_scan_unsuitable(root, base, planner_rt_fetch(relid, root), relation) == NULL;
+		table_close(relation, NoLock);
+		if (suitable)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Corrects the rows of an antijoin with a comparison, and of its paths, before
+ * PostgreSQL estimates the joins above: if it expects one row, it executes index
+ * scans for each of the rows.
+ */
+void
+cellar_correct_antijoin(PlannerInfo *root, RelOptInfo *joinrel, const RelOptInfo *outer, const RelOptInfo *inner)
+{
+	double		rows = clamp_row_est(outer->rows * ANTIJOIN_FRACTION_MIN);
+	double		factor = rows / joinrel->rows;
+	ListCell   *lc;
+
+	if (factor <= 1 || !has_comparison(inner) || !is_on_cell(root, inner))
+		return;
+	foreach(lc, list_concat_copy(joinrel->pathlist, joinrel->partial_pathlist))
+	{
+		Path	   *path = lfirst(lc);
+
+		path->total_cost += cpu_tuple_cost * path->rows * (factor - 1);
+		path->rows *= factor;
+	}
+	foreach(lc, joinrel->ppilist)
+		lfirst_node(ParamPathInfo, lc)->ppi_rows *= factor;
+	joinrel->rows = rows;
 }
 
 /* Returns by which factor the rows of a join are underestimated. */

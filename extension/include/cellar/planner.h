@@ -397,6 +397,7 @@ extern void cellar_add_group_keys(PlannerInfo *root, const RelOptInfo *groups, c
 
 extern double cellar_join_rows(PlannerInfo *root, const RelOptInfo *rel);
 extern Cost cellar_corrected_cost(PlannerInfo *root, const Path *path);
+extern void cellar_correct_antijoin(PlannerInfo *root, RelOptInfo *joinrel, const RelOptInfo *outer, const RelOptInfo *inner);
 extern void cellar_correct_join_costs(PlannerInfo *root, RelOptInfo *upper_rel);
 
 /* join_filter.c */
