@@ -361,7 +361,7 @@ inner_rows_cost(PlannerInfo *root, const NestPath *path)
 	if (inner->path.pathtype == T_IndexOnlyScan)
 		pages *= 1 - inner->path.parent->allvisfrac;
 	get_tablespace_page_costs(inner->path.parent->reltablespace, &random_page, NULL);
-	return (1 - correlation * correlation) * random_page * Max(pages, 0) +
+	return (1 - correlation * correlation) * random_page * cellar_block_cost(root, inner->path.parent) * Max(pages, 0) +
 		(cpu_tuple_cost + cpu_index_tuple_cost) * (rows - estimate);
 }
 

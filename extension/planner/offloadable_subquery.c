@@ -58,11 +58,11 @@ outer_reference_walker(Node *node, void *context)
 }
 
 /*
- * Returns whether the values of a planned subquery can change during the statement.
- * PostgreSQL and the cell would each have to notice that, in every scan.
+ * Returns whether a subquery refers to values of the queries around it, so that its
+ * rows can change during the statement.
  */
-static bool
-may_change(const PlannerInfo *root)
+bool
+cellar_is_correlated(const PlannerInfo *root)
 {
 	const Query *query = root->parse;
 
@@ -197,7 +197,7 @@ cellar_subquery_unsuitable(const PlannerInfo *root, SubPlan *subplan)
 		return "the expression contains a subquery whose values are not integers, dates or timestamps";
 	if (((Plan *) list_nth(root->glob->subplans, subplan->plan_id - 1))->plan_rows > SUBQUERY_ROWS_MAX)
 		return "the expression contains a subquery with too many rows";
-	if (may_change(list_nth_node(PlannerInfo, root->glob->subroots, subplan->plan_id - 1)))
+	if (cellar_is_correlated(list_nth_node(PlannerInfo, root->glob->subroots, subplan->plan_id - 1)))
 		return "the expression contains a subquery whose values depend on the query around it";
 	if (may_fail(list_nth_node(PlannerInfo, root->glob->subroots, subplan->plan_id - 1)))
 		return "the expression contains a subquery that might raise an error";

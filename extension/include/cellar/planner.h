@@ -374,6 +374,7 @@ extern Oid	cellar_min_max_function(const MinMaxExpr *expr);
 /* offloadable_subquery.c */
 
 extern bool cellar_query_may_fail(const Query *query);
+extern bool cellar_is_correlated(const PlannerInfo *root);
 extern const char *cellar_subquery_unsuitable(const PlannerInfo *root, SubPlan *subplan);
 extern List *cellar_uncertain_initplans(const PlannerInfo *root, Node *expr);
 
@@ -392,6 +393,11 @@ extern bool cellar_returns_groups(Plan *plan, const Var *column);
 /* group_keys.c */
 
 extern void cellar_add_group_keys(PlannerInfo *root, const RelOptInfo *groups, const RangeTblEntry *rte);
+
+/* unit_block_cost.c */
+
+extern double cellar_block_cost(PlannerInfo *root, const RelOptInfo *rel);
+extern void cellar_correct_index_scans(PlannerInfo *root, RelOptInfo *rel, Relation relation);
 
 /* join_estimate.c */
 
