@@ -11,6 +11,8 @@ set -euo pipefail
 . "$(dirname "$0")/index_scans.sh"
 # shellcheck source=tests/smart_scan/subqueries.sh
 . "$(dirname "$0")/subqueries.sh"
+# shellcheck source=tests/smart_scan/joins.sh
+. "$(dirname "$0")/joins.sh"
 
 cases=8000 seed=(${SEED:+--seed "$SEED"}) scale=0.1
 while [ $# -gt 0 ]; do
@@ -262,6 +264,8 @@ scan_threads
 distinct_groups
 index_scans whole "${LONG:+60}"
 subqueries whole
+toasted_keys whole
+join_estimates whole
 run_counted whole differ --cases "$cases" "${seed[@]}"
 run_counted whole differ --compress --cases "$((cases / 2))" "${seed[@]}"
 run_counted whole differ --aggregates --require-share 20 --cases "$((cases / 4))" "${seed[@]}"
@@ -284,6 +288,7 @@ check "the TPC-H tables can be compressed" sql whole postgres -c "
     -c "UPDATE lineitem SET l_comment = l_comment WHERE l_orderkey % 64 = 0 AND l_orderkey < (SELECT max(l_orderkey) / 2 FROM lineitem)"
 run_counted whole compare --format checks --set cellar.min_scan_size=0 --require-smart-scans 15 "$ROOT/bench/tpch"
 run_counted whole compare --format checks --forced --require-smart-scans 10 "$ROOT/bench/scans"
+run_counted whole compare --format checks --set cellar.min_scan_size=0 --require-smart-scans 15 "$ROOT/bench/tpch-reports"
 join_filters
 lookup_joins
 scan_threads
