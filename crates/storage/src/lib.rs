@@ -19,7 +19,7 @@ mod volume;
 pub use cache::CacheStats;
 pub use error::{Error, ErrorKind, Result};
 pub use file::{OpenUnit, UnitCodec, stored_bytes};
-pub use flash::{FlashOptions, FlashStats};
+pub use flash::{FlashContent, FlashOptions, FlashSetting, FlashStats};
 pub use group::mirror::{AbsentDisk, Copied, DiskMode, Patience};
 pub use group::{AuSize, Redundancy, State as GroupState, Superblock, Uuid};
 pub use operation_counters::{OperationCounters, OperationCounts};

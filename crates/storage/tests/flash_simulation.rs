@@ -5,7 +5,7 @@
 mod support;
 
 use cellar_storage::disk::{Disk, Fault, FaultyDisk};
-use cellar_storage::{DiskMode, FlashOptions, ROOT_INO, Redundancy, Result, Volume, VolumeOptions};
+use cellar_storage::{DiskMode, FlashOptions, FlashSetting, ROOT_INO, Redundancy, Result, Volume, VolumeOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -95,6 +95,10 @@ impl History {
             let Some(ino) = volume.resolve(name) else { continue };
             let size = volume.size(ino).unwrap_or(0);
             let mut buffer = vec![0; 1 + self.random.below(3 * PAGE as u64) as usize];
+            if self.random.below(8) == 0 {
+                let setting = FlashSetting::ALL[self.random.below(3) as usize];
+                let _after_power_off = volume.set_flash_setting(ino, setting);
+            }
             for _ in 0..4 {
                 let _after_power_off = volume.read(ino, self.random.below(size + 1), &mut buffer);
             }

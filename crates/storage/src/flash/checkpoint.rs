@@ -35,6 +35,7 @@ impl FlashCache {
             let mut log = self.log.lock();
             let mut checkpoint = Checkpoint::new(log.generation(), log.last_sequence());
             checkpoint.segments = log.segments().collect();
+            checkpoint.settings = self.settings.lock().iter().map(|(ino, setting)| (*ino, *setting)).collect();
             log.closed_since_checkpoint = 0;
             log.intents_since_checkpoint = 0;
             (checkpoint, log.begin_flush())

@@ -64,6 +64,9 @@ impl FileStore for FlashCachedDisk {
         self.cache.add_pages(object.refuse());
         removed?;
         self.cache.objects.lock().remove(&object.object);
+        if stream == Stream::Data {
+            self.cache.forget_setting(ino);
+        }
         Ok(())
     }
     fn sync_name(&self, ino: u64) -> io::Result<()> {
@@ -92,9 +95,9 @@ struct CachedFile {
 }
 
 /// Ends a change when dropped, also after an error: the pages are not in flash then.
-struct Changing<'a> {
-    object: &'a CachedObject,
-    change: Option<Change>,
+pub(super) struct Changing<'a> {
+    pub object: &'a CachedObject,
+    pub change: Option<Change>,
 }
 
 impl Drop for Changing<'_> {
@@ -204,6 +207,7 @@ impl CachedFile {
                 Ok(true) => {
                     let counters = &self.cache.counters;
                     counters.read_hits.fetch_add(1, Ordering::Relaxed);
+                    self.object.uses().hits.fetch_add(1, Ordering::Relaxed);
                     counters.read_hit_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
                     return Ok(buffer.len());
                 }
@@ -221,7 +225,8 @@ impl CachedFile {
             return self.read_inner(buffer, offset, direct);
         }
         self.cache.counters.read_misses.fetch_add(1, Ordering::Relaxed);
-        if !self.cache.is_wanted(buffer.len()) {
+        self.object.uses().misses.fetch_add(1, Ordering::Relaxed);
+        if !self.cache.is_wanted(&self.object, buffer.len()) {
             self.cache.counters.read_skips.fetch_add(1, Ordering::Relaxed);
             return self.read_inner(buffer, offset, direct);
         }

@@ -4,6 +4,10 @@
 //! needed, pages that were used are copied to the main queue, and the keys of the others are remembered: such a page goes
 //! to the main queue when it comes back. When the oldest segment of the main queue is needed, pages that were used since they
 //! were last copied are copied again, with one use less.
+//!
+//! Pages of kept files are in segments of the keep queue, which has a quota. Its oldest segment is evicted only if the queue
+//! exceeds the quota, or if there is no other. A segment of the keep queue with few pages is emptied first, whatever is needed:
+//! its pages are copied.
 
 use super::FlashCache;
 use super::format::{BLOCK, Object, Piece, Queue, RecordHeader};
@@ -18,6 +22,9 @@ use std::sync::atomic::Ordering;
 
 /// Evictions keep as many segments free: one that fills can open, and what they leave.
 pub const FREE_MIN: usize = FREE_FOR_EVICTION + FREE_FOR_INTENTS + 1;
+/// A segment of the keep queue is evicted first if fewer than 1/SPARSE_PART of its pages are
+/// still cached. Those are copied.
+const SPARSE_PART: u32 = 2;
 /// A checkpoint is due after this part of all segments was closed.
 const CHECKPOINT_PART: u32 = 32;
 
@@ -41,15 +48,18 @@ impl FlashCache {
     /// Evicts segments until fills have free ones.
     pub(super) fn make_space(&self, maintenance: &mut Maintenance) -> io::Result<()> {
         loop {
-            let (free, is_checkpoint_due) = {
+            let (free, kept, is_checkpoint_due) = {
                 let log = self.log.lock();
-                (log.free_segments(), log.closed_since_checkpoint > self.segment_count / CHECKPOINT_PART)
+                let is_due = log.closed_since_checkpoint > self.segment_count / CHECKPOINT_PART;
+                (log.free_segments(), log.segments_of(Queue::Keep), is_due)
             };
             self.free_segments.store(free as u64, Ordering::Relaxed);
+            self.keep_segments.store(kept, Ordering::Relaxed);
             if is_checkpoint_due {
                 self.checkpoint(maintenance)?;
             }
-            if free >= FREE_MIN || !self.evict(maintenance)? {
+            let is_enough = free >= FREE_MIN && kept <= self.keep_segments_max();
+            if is_enough || !self.evict(maintenance)? {
                 return Ok(());
             }
         }
@@ -57,12 +67,22 @@ impl FlashCache {
 
     /// Evicts one segment. Returns false if there is none.
     fn evict(&self, maintenance: &mut Maintenance) -> io::Result<bool> {
-        let closed = {
+        let (closed, is_sparse) = {
             let mut log = self.log.lock();
             let is_small_full = log.closed_segments(Queue::Small) >= (self.segment_count as usize / 10).max(1);
             let (first, second) = if is_small_full { (Queue::Small, Queue::Main) } else { (Queue::Main, Queue::Small) };
-            match log.take_oldest(first).or_else(|| log.take_oldest(second)) {
-                Some(closed) => closed,
+            let is_over_quota = log.segments_of(Queue::Keep) > self.keep_segments_max();
+            let pages = (self.segment_bytes / PAGE_BYTES as u64) as u32;
+            let is_sparse = |segment: &Segment| self.segment_pages.get(segment.number) < pages / SPARSE_PART;
+            let sparse = log.take_if(Queue::Keep, is_sparse);
+            let is_sparse = sparse.is_some();
+            let others = |log: &mut Log| log.take_oldest(first).or_else(|| log.take_oldest(second));
+            let oldest = |log: &mut Log| match is_over_quota {
+                true => log.take_oldest(Queue::Keep),
+                false => others(log).or_else(|| log.take_oldest(Queue::Keep)),
+            };
+            match sparse.or_else(|| oldest(&mut log)) {
+                Some(closed) => (closed, is_sparse),
                 None => return Ok(false),
             }
         };
@@ -75,8 +95,19 @@ impl FlashCache {
         }
         let Closed { segment, .. } = closed;
         let live = self.live_pages(&segment)?;
-        let (used, unused): (Vec<Live>, Vec<Live>) = live.into_iter().partition(|page| page.uses > 0);
-        self.keep(&segment, &used)?;
+        // Pages of kept files stay as long as the quota lasts.
+        let has_quota = self.log.lock().segments_of(Queue::Keep) < self.keep_segments_max();
+        let stays_kept = |page: &Live| {
+            let is_displaced = segment.queue != Queue::Keep && has_quota;
+            page.object.is_kept() && (is_displaced || is_sparse)
+        };
+        let stays = |page: &Live| page.uses > 0 || stays_kept(page);
+        let (used, unused): (Vec<Live>, Vec<Live>) = live.into_iter().partition(stays);
+        for queue in [Queue::Main, Queue::Keep] {
+            let of_queue = |page: &&Live| page.object.is_kept() == (queue == Queue::Keep);
+            let copied: Vec<&Live> = used.iter().filter(of_queue).collect();
+            self.copy(&segment, queue, &copied, is_sparse)?;
+        }
         // Durable, and known to the cell disks, before the index forgets the pages: a change of a region without pages needs no
         // intent.
         let retired = {
@@ -139,8 +170,8 @@ impl FlashCache {
         Ok(live)
     }
 
-    /// Copies pages to the main queue.
-    fn keep(&self, segment: &Segment, pages: &[Live]) -> io::Result<()> {
+    /// Copies pages to a queue. Pages of a sparse segment keep their uses.
+    fn copy(&self, segment: &Segment, queue: Queue, pages: &[&Live], is_sparse: bool) -> io::Result<()> {
         for batch in pages.chunks(Log::pages_max(self.segment_bytes)) {
             let mut bytes = vec![0; batch.len() * PAGE_BYTES];
             for (live, page) in batch.iter().zip(bytes.chunks_exact_mut(PAGE_BYTES)) {
@@ -150,24 +181,28 @@ impl FlashCache {
                 }
             }
             let mut log = self.log.lock();
-            if !log.has_space_for_copies(batch.len()) {
+            if !log.has_space_for_copies(queue, batch.len()) {
                 // The other pages leave the cache.
                 break;
             }
             // A page that was changed since then is not copied; a change from now on waits for the lock, or its region
             // has an intent.
-            let is_live = |live: &Live| live.object.uses_at(live.page, live.location).is_some();
+            let is_live = |live: &&Live| live.object.uses_at(live.page, live.location).is_some();
             let kept = batch.iter().zip(bytes.chunks_exact(PAGE_BYTES)).filter(|(live, _)| is_live(live));
-            let (kept, payload): (Vec<&Live>, Vec<&[u8]>) = kept.unzip();
+            let (kept, payload): (Vec<&&Live>, Vec<&[u8]>) = kept.unzip();
             if kept.is_empty() {
                 continue;
             }
-            let piece = |live: &&Live| Piece::Pages { object: live.object.object, first: live.page, count: 1 };
+            let piece = |live: &&&Live| Piece::Pages { object: live.object.object, first: live.page, count: 1 };
             let pieces: Vec<Piece> = kept.iter().map(piece).collect();
-            let appended = log.append(Queue::Main, &pieces, &payload, |opened| self.add_segment(opened))?;
+            let appended = log.append(queue, &pieces, &payload, |opened| self.add_segment(opened))?;
             for (nth, live) in kept.iter().enumerate() {
                 let block = appended.block + 1 + (nth * PAGE_BYTES / BLOCK) as u32;
-                let uses = if segment.queue == Queue::Main { live.uses - 1 } else { 0 };
+                let uses = match segment.queue {
+                    _ if is_sparse => live.uses,
+                    Queue::Main | Queue::Keep => live.uses.saturating_sub(1),
+                    Queue::Small => 0,
+                };
                 let location = Location::new(appended.segment.number, block);
                 self.add_pages(live.object.relocate(live.page, live.location, location, uses));
             }

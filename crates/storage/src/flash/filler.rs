@@ -41,6 +41,8 @@ struct Waiting {
     bytes: usize,
     /// Segments are to be evicted, also without fills.
     needs_space: bool,
+    /// A checkpoint is to make changed settings durable.
+    needs_checkpoint: bool,
     is_stopped: bool,
 }
 
@@ -77,6 +79,12 @@ impl Filler {
         self.wake.notify_one();
     }
 
+    /// Lets the thread take a checkpoint soon.
+    fn request_checkpoint(&self) {
+        self.waiting.lock().needs_checkpoint = true;
+        self.wake.notify_one();
+    }
+
     /// Drops the fills that wait.
     pub fn clear(&self, cache: &FlashCache) {
         let fills = {
@@ -104,16 +112,17 @@ fn work(cache: &FlashCache) {
     let filler = &cache.filler;
     let mut checkpointed = Instant::now();
     loop {
-        let mut batch = Vec::new();
+        let (mut batch, mut needs_checkpoint) = (Vec::new(), false);
         {
             let mut waiting = filler.waiting.lock();
-            if waiting.fills.is_empty() && !waiting.is_stopped && !waiting.needs_space {
+            if waiting.fills.is_empty() && !(waiting.is_stopped || waiting.needs_space || waiting.needs_checkpoint) {
                 filler.wake.wait_for(&mut waiting, CHECKPOINT_INTERVAL / 10);
             }
             if waiting.is_stopped {
                 return;
             }
             waiting.needs_space = false;
+            needs_checkpoint |= std::mem::take(&mut waiting.needs_checkpoint);
             let pages_max = Log::pages_max(cache.segment_bytes);
             let mut pages = 0;
             while let Some(fill) = waiting.fills.front()
@@ -129,8 +138,8 @@ fn work(cache: &FlashCache) {
         if cache.mode() == Mode::On {
             result = result.and_then(|()| cache.make_space(&mut maintenance));
         }
-        if checkpointed.elapsed() >= CHECKPOINT_INTERVAL && cache.mode() == Mode::On {
-            if cache.log.lock().intents_since_checkpoint > 0 {
+        if (needs_checkpoint || checkpointed.elapsed() >= CHECKPOINT_INTERVAL) && cache.mode() == Mode::On {
+            if needs_checkpoint || cache.log.lock().intents_since_checkpoint > 0 {
                 result = result.and_then(|()| cache.checkpoint(&mut maintenance));
             }
             checkpointed = Instant::now();
@@ -159,18 +168,33 @@ impl FlashCache {
         }
     }
 
+    /// Writes changed settings to flash: in the background if possible.
+    pub(super) fn make_settings_durable(&self) {
+        if self.filler.is_in_background.load(Ordering::Acquire) {
+            return self.filler.request_checkpoint();
+        }
+        if self.is_on()
+            && let Err(error) = self.checkpoint(&mut self.maintenance.lock())
+        {
+            self.fail(&error);
+        }
+    }
+
     fn end(&self, fill: Fill, filled: Option<(&[Location], bool)>) {
         let added = fill.object.end_fill(fill.reservation, filled);
         self.add_pages(added);
     }
 
     fn fill(&self, maintenance: &mut Maintenance, fills: Vec<Fill>) -> io::Result<()> {
-        let (mut by_queue, mut result) = ([Vec::new(), Vec::new()], Ok(()));
+        let (mut by_queue, mut result) = ([Vec::new(), Vec::new(), Vec::new()], Ok(()));
         for fill in fills {
-            let queue = self.queue_of(maintenance, fill.object.object, fill.reservation.pages.start);
+            let queue = match fill.object.is_kept() {
+                true => Queue::Keep,
+                false => self.queue_of(maintenance, fill.object.object, fill.reservation.pages.start),
+            };
             by_queue[queue as usize].push(fill);
         }
-        for (queue, fills) in [Queue::Small, Queue::Main].into_iter().zip(by_queue) {
+        for (queue, fills) in [Queue::Small, Queue::Main, Queue::Keep].into_iter().zip(by_queue) {
             result = result.and_then(|()| self.make_space(maintenance));
             let mut rest = fills.into_iter().peekable();
             while rest.peek().is_some() {

@@ -1,6 +1,7 @@
 //! Bytes of the flash cache: records of the log, checkpoints, and notes. Layout: `docs/format/flash.md`.
 
 use super::location::{Location, PAGE_BYTES, SEGMENT_BLOCKS_MAX, SEGMENTS_MAX};
+use super::setting::FlashSetting;
 use crate::disk::{AlignedBytes, Stream};
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::io::{self, Read};
@@ -19,7 +20,8 @@ const CHECKSUM_AT: usize = BLOCK - 4;
 const _: () = assert!(PIECES_AT + PIECES_MAX * PIECE_BYTES <= CHECKSUM_AT);
 
 const CHECKPOINT_MAGIC: &[u8; 8] = b"CELLFCKP";
-const CHECKPOINT_VERSION: u32 = 1;
+/// Version 1 has no settings.
+const CHECKPOINT_VERSION: u32 = 2;
 /// Bytes before the body of a checkpoint.
 pub const CHECKPOINT_HEADER_BYTES: usize = 56;
 
@@ -55,12 +57,14 @@ pub struct Object {
     pub stream: Stream,
 }
 
-/// The queue of S3-FIFO that a segment belongs to.
+/// The queue that a segment belongs to: one of S3-FIFO, or that of kept files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Queue {
     Small = 0,
     Main = 1,
+    /// Pages of files that are kept.
+    Keep = 2,
 }
 
 /// What a record says.
@@ -141,6 +145,7 @@ impl RecordHeader {
         let queue = match reader.u8("queue")? {
             0 => Queue::Small,
             1 => Queue::Main,
+            2 => Queue::Keep,
             other => return Err(Corrupt::new("queue", 10, other.to_string())),
         };
         reader.u8("reserved")?;
@@ -264,12 +269,14 @@ pub struct Checkpoint {
     /// Regions whose pages do not count: index of the object, first and last region.
     pub open: Vec<(u32, u32, u32)>,
     pub runs: Vec<PageRun>,
+    /// Files whose setting is not the default, by inode.
+    pub settings: Vec<(u64, FlashSetting)>,
 }
 
 impl Checkpoint {
     pub fn new(generation: Generation, sequence: u64) -> Self {
         let (segments, objects, open, runs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { generation, sequence, segments, objects, open, runs }
+        Self { generation, sequence, segments, objects, open, runs, settings: Vec::new() }
     }
 
     /// Adds a page of the last object.
@@ -309,6 +316,11 @@ impl Checkpoint {
         for PageRun { object, first, place, count } in &self.runs {
             [*object, *first, place.place(), *count].iter().for_each(|value| body.put_u32(*value));
         }
+        body.put_u32(self.settings.len() as u32);
+        for (ino, setting) in &self.settings {
+            body.put_u64(*ino);
+            body.put_u8(*setting as u8);
+        }
         let mut bytes = Vec::with_capacity(CHECKPOINT_HEADER_BYTES + body.len());
         bytes.put_bytes(CHECKPOINT_MAGIC);
         bytes.put_u32(CHECKPOINT_VERSION);
@@ -323,14 +335,14 @@ impl Checkpoint {
         bytes
     }
 
-    /// Returns the length of the body of a checkpoint, and its checksum.
-    fn header(bytes: &[u8]) -> Result<(Self, u64, u32), Corrupt> {
+    /// Returns the version of a checkpoint, the length of its body, and the checksum of the body.
+    fn header(bytes: &[u8]) -> Result<(Self, u32, u64, u32), Corrupt> {
         let mut reader = Reader::new(bytes);
         if reader.take(8, "checkpoint magic")? != CHECKPOINT_MAGIC {
             return Err(Corrupt::new("checkpoint magic", 0, "other bytes"));
         }
         let version = reader.u32("checkpoint version")?;
-        if version != CHECKPOINT_VERSION {
+        if !(1..=CHECKPOINT_VERSION).contains(&version) {
             return Err(Corrupt::new("checkpoint version", 8, version.to_string()));
         }
         reader.u32("reserved")?;
@@ -342,11 +354,11 @@ impl Checkpoint {
         if crc32c::crc32c(&bytes[..at]) != checksum {
             return Err(Corrupt::new("checkpoint checksum", at, format!("{checksum:08x}")));
         }
-        Ok((Self::new(generation, sequence), length, body_checksum))
+        Ok((Self::new(generation, sequence), version, length, body_checksum))
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Self, Corrupt> {
-        let (mut checkpoint, length, checksum) = Self::header(bytes)?;
+        let (mut checkpoint, version, length, checksum) = Self::header(bytes)?;
         let body = bytes.get(CHECKPOINT_HEADER_BYTES..).and_then(|body| body.get(..usize::try_from(length).ok()?));
         let body = body.ok_or_else(|| Corrupt::new("length of the body", 40, length.to_string()))?;
         if crc32c::crc32c(body) != checksum {
@@ -385,6 +397,13 @@ impl Checkpoint {
             let place = place.filter(|_| first.checked_add(count).is_some());
             let place = place.ok_or_else(|| Corrupt::new("place", reader.position(), bits.to_string()))?;
             checkpoint.runs.push(PageRun { object, first, place, count });
+        }
+        let settings = if version == 1 { 0 } else { reader.count(9, "settings")? };
+        for _ in 0..settings {
+            let (ino, at) = (reader.u64("inode number")?, reader.position());
+            let code = reader.u8("setting")?;
+            let setting = FlashSetting::from_code(code).ok_or_else(|| Corrupt::new("setting", at, code.to_string()))?;
+            checkpoint.settings.push((ino, setting));
         }
         reader.finish("checkpoint")?;
         Ok(checkpoint)

@@ -12,12 +12,14 @@
 use super::format::Object;
 use super::location::{Location, PAGE, SegmentPages};
 use super::region::{LINE_PAGES, REGION_PAGES, Region};
+use super::setting::{FlashSetting, Uses};
 use super::waiting;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A change of more regions is recorded as a change of everything from its first region on.
 const REGIONS_LISTED_MAX: u32 = 1024;
@@ -57,6 +59,9 @@ pub struct CachedObject {
     /// Changes of the file hold it shared; a repair, which writes the bytes of a page that it read before, exclusively.
     repairs: RwLock<()>,
     segments: Arc<SegmentPages>,
+    /// A [`FlashSetting`]; changes under the lock of the state.
+    setting: AtomicU8,
+    uses: Uses,
     state: Mutex<State>,
 }
 
@@ -131,7 +136,27 @@ impl CachedObject {
     /// `intent` is the sequence of the last intent of any object: the file may be the successor of a removed one.
     pub fn new(object: Object, segments: Arc<SegmentPages>, intent: u64) -> Self {
         let state = Mutex::new(State { intent, ..State::default() });
-        Self { object, repairs: RwLock::new(()), segments, state }
+        let (setting, uses) = (AtomicU8::new(FlashSetting::default() as u8), Uses::default());
+        Self { object, repairs: RwLock::new(()), segments, setting, uses, state }
+    }
+
+    pub fn setting(&self) -> FlashSetting {
+        FlashSetting::from_code(self.setting.load(Ordering::Acquire)).unwrap_or_default()
+    }
+
+    /// Returns whether other pages may not displace those of the object.
+    pub fn is_kept(&self) -> bool {
+        self.setting() == FlashSetting::Keep
+    }
+
+    /// Changes the setting. From now on, no fill of an object with `NONE` is reserved; a change ends those that were.
+    pub fn set_setting(&self, setting: FlashSetting) {
+        let _state = self.state.lock();
+        self.setting.store(setting as u8, Ordering::Release);
+    }
+
+    pub fn uses(&self) -> &Uses {
+        &self.uses
     }
 
     /// Keeps repairs out during a change. Fails on a thread that must not wait, if a repair is under way.
@@ -201,7 +226,14 @@ impl CachedObject {
     /// Reserves the pages of a range within one region that are not in flash for fills, before their bytes are read from the disk.
     /// None while a change is under way. The caller must call [`Self::end_fill`] for each.
     pub fn reserve(&self, pages: Range<u32>) -> Vec<Reservation> {
-        reserve(&mut self.state.lock(), pages)
+        self.reserve_in(&mut self.state.lock(), pages)
+    }
+
+    fn reserve_in(&self, state: &mut State, pages: Range<u32>) -> Vec<Reservation> {
+        match self.setting() {
+            FlashSetting::None => Vec::new(),
+            _ => reserve(state, pages),
+        }
     }
 
     /// Returns whether the bytes that were read after the reservation are still those on disk, and whether the record of
@@ -333,7 +365,7 @@ impl CachedObject {
             state.from_changes = state.from_changes.wrapping_add(1);
         }
         let parts = parts(written, pages_max).filter(|part| alone.contains(&(part.start / REGION_PAGES)));
-        parts.flat_map(|part| reserve(&mut state, part)).collect()
+        parts.flat_map(|part| self.reserve_in(&mut state, part)).collect()
     }
 
     /// Begins a sync of the object's file.

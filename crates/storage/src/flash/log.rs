@@ -132,7 +132,7 @@ pub struct Log {
     next: u64,
     /// Records up to this sequence are durable.
     flushed: u64,
-    open: [Option<Open>; 2],
+    open: [Option<Open>; 3],
     unsynced: Vec<Unsynced>,
     /// Bytes of all records, and of those that are durable.
     written: u64,
@@ -140,7 +140,7 @@ pub struct Log {
     /// A flush failed.
     has_failed: Arc<Mutex<bool>>,
     /// Oldest first, by [`Queue`].
-    closed: [VecDeque<Closed>; 2],
+    closed: [VecDeque<Closed>; 3],
     free: VecDeque<u32>,
     /// A write or a sync failed. A later sync would succeed although the kernel may have dropped records.
     is_failed: bool,
@@ -158,7 +158,7 @@ impl Log {
             generation,
             next,
             flushed: next - 1,
-            open: [None, None],
+            open: [None, None, None],
             unsynced: Vec::new(),
             written: 0,
             durable: 0,
@@ -196,6 +196,18 @@ impl Log {
 
     pub fn closed_segments(&self, queue: Queue) -> usize {
         self.closed[queue as usize].len()
+    }
+
+    /// Returns the segments of a queue, the open one included.
+    pub fn segments_of(&self, queue: Queue) -> u64 {
+        self.closed_segments(queue) as u64 + u64::from(self.open[queue as usize].is_some())
+    }
+
+    /// Takes the oldest closed segment of a queue for which `is_wanted`.
+    pub fn take_if(&mut self, queue: Queue, is_wanted: impl Fn(&Segment) -> bool) -> Option<Closed> {
+        let closed = &mut self.closed[queue as usize];
+        let at = closed.iter().position(|closed| is_wanted(&closed.segment))?;
+        closed.remove(at)
     }
 
     /// Takes the oldest closed segment of a queue.
@@ -249,9 +261,9 @@ impl Log {
 
     /// Returns whether pages of a segment that is evicted can be copied, so that the record that retires the segment still has
     /// space.
-    pub fn has_space_for_copies(&self, pages: usize) -> bool {
+    pub fn has_space_for_copies(&self, queue: Queue, pages: usize) -> bool {
         let left = usize::from(!self.fits(Queue::Small, BLOCK));
-        self.fits(Queue::Main, BLOCK + pages * PAGE_BYTES) || self.free.len() > left
+        self.fits(queue, BLOCK + pages * PAGE_BYTES) || self.free.len() > left
     }
 
     /// Appends a record. The segment is added with `opened` before the record is written, if it is a new one.

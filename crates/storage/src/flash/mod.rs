@@ -7,6 +7,7 @@
 //! Lock order: repairs of a file, maintenance, log, an object; none of the last three is held while a disk of the group is used.
 
 mod checkpoint;
+mod contents;
 mod disk;
 mod eviction;
 mod filler;
@@ -18,6 +19,7 @@ mod log;
 mod notes;
 mod recovery;
 mod region;
+mod setting;
 mod statistics;
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,7 @@ mod waiting;
 pub use disk::FlashCachedDisk;
 pub use format::Object;
 pub use notes::CellDisks;
+pub use setting::{FlashContent, FlashSetting};
 pub use statistics::FlashStats;
 pub use waiting::without_waiting;
 
@@ -41,7 +44,7 @@ use log::{Log, Segment};
 use notes::IntentNotes;
 use parking_lot::{Mutex, RwLock};
 use statistics::Counters;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -98,6 +101,8 @@ pub struct FlashCache {
     /// Held while the notes of the group's disks are revoked.
     revoking: Mutex<()>,
     objects: Mutex<HashMap<Object, Arc<CachedObject>>>,
+    /// By inode; a file that is missing has the default.
+    settings: Mutex<BTreeMap<u64, FlashSetting>>,
     /// By number.
     segments: RwLock<Vec<Option<Arc<Segment>>>>,
     log: Mutex<Log>,
@@ -106,6 +111,8 @@ pub struct FlashCache {
     checkpointed: AtomicU64,
     /// Free segments, readable without the lock of the log.
     free_segments: AtomicU64,
+    /// Segments of the keep queue, readable without the lock of the log.
+    keep_segments: AtomicU64,
     pages: AtomicI64,
     segment_pages: Arc<SegmentPages>,
     counters: Counters,
@@ -143,7 +150,11 @@ impl FlashCache {
     /// Returns the index of an object; with `create` also of one that is not cached.
     fn object(&self, object: Object, create: bool) -> Option<Arc<CachedObject>> {
         let mut objects = self.objects.lock();
-        let new = || Arc::new(CachedObject::new(object, self.segment_pages.clone(), self.intents.written()));
+        let new = || {
+            let cached = CachedObject::new(object, self.segment_pages.clone(), self.intents.written());
+            cached.set_setting(self.setting(object.ino));
+            Arc::new(cached)
+        };
         match create {
             true => Some(objects.entry(object).or_insert_with(new).clone()),
             false => objects.get(&object).cloned(),
@@ -326,13 +337,17 @@ impl FlashCache {
     }
 
     /// Returns whether a read of this length that misses fills the cache: small reads always, large ones while there are
-    /// free segments.
-    fn is_wanted(&self, length: usize) -> bool {
+    /// free segments, or for a file that is kept while the quota is not used up.
+    fn is_wanted(&self, object: &CachedObject, length: usize) -> bool {
         if !self.fills.load(Ordering::Acquire) {
             return false;
         }
-        // Larger reads do not fill the cache, unless it has free segments.
-        length <= SMALL_BYTES_MAX || self.free_segments.load(Ordering::Relaxed) > eviction::FREE_MIN as u64 + 1
+        match object.setting() {
+            FlashSetting::None => false,
+            _ if length <= SMALL_BYTES_MAX => true,
+            FlashSetting::Keep => self.keep_segments.load(Ordering::Relaxed) + 1 < self.keep_segments_max(),
+            FlashSetting::Default => self.free_segments.load(Ordering::Relaxed) > eviction::FREE_MIN as u64 + 1,
+        }
     }
 
     /// Stops the background thread without changing anything, like a crash.

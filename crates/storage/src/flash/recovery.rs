@@ -7,12 +7,13 @@
 use super::checkpoint;
 use super::eviction::Maintenance;
 use super::filler::Filler;
-use super::format::{BLOCK, Checkpoint, DiskNote, Generation, ListedSegment, Object, Piece, RecordHeader};
+use super::format::{BLOCK, Checkpoint, DiskNote, Generation, ListedSegment, Object, Piece, Queue, RecordHeader};
 use super::ghost::Ghost;
 use super::index::CachedObject;
 use super::location::{Location, PAGE, PAGE_BYTES, SEGMENT_BLOCKS_MAX, SEGMENTS_MAX, SegmentPages};
 use super::log::{Log, Segment, disk_of, ino_of, segment_of};
 use super::notes::{IntentNotes, Named};
+use super::setting::FlashSetting;
 use super::statistics::Counters;
 use super::{CellDisks, FlashCache, FlashOptions, Mode, could_not, notes};
 use crate::disk::{Disk, Stream, WatchedDisk};
@@ -35,6 +36,7 @@ struct Contents {
     objects: HashMap<Object, Arc<CachedObject>>,
     pages: i64,
     segment_pages: Arc<SegmentPages>,
+    settings: BTreeMap<u64, FlashSetting>,
     /// The highest sequence that was found.
     last_sequence: u64,
     /// The slot of the checkpoint that was used.
@@ -44,8 +46,8 @@ struct Contents {
 impl Contents {
     fn empty(segments: u32, last_sequence: u64) -> Self {
         let segment_pages = Arc::new(SegmentPages::new(segments));
-        let (segments, objects) = (BTreeMap::new(), HashMap::new());
-        Self { segments, objects, pages: 0, segment_pages, last_sequence, slot: None }
+        let (segments, objects, settings) = (BTreeMap::new(), HashMap::new(), BTreeMap::new());
+        Self { segments, objects, pages: 0, segment_pages, settings, last_sequence, slot: None }
     }
 
     fn damaged(segments: u32, number: u32) -> Self {
@@ -99,7 +101,7 @@ impl FlashCache {
         for (number, _) in (0..).zip(&segments).filter(|(_, segment)| segment.is_none()) {
             log.add(number, None);
         }
-        let free = log.free_segments() as u64;
+        let (free, kept) = (log.free_segments() as u64, log.segments_of(Queue::Keep));
         let pages_of_main =
             note.segments as usize * Log::pages_max(note.segment_bytes).max(1) * note.segment_bytes as usize
                 / (BLOCK + Log::pages_max(note.segment_bytes) * PAGE_BYTES);
@@ -115,11 +117,13 @@ impl FlashCache {
             fills: AtomicBool::new(false),
             revoking: Mutex::new(()),
             objects: Mutex::new(contents.objects),
+            settings: Mutex::new(contents.settings),
             segments: RwLock::new(segments),
             log: Mutex::new(log),
             maintenance: Mutex::new(Maintenance { ghost: Ghost::new(pages_of_main), next_checkpoint }),
             checkpointed: AtomicU64::new(0),
             free_segments: AtomicU64::new(free),
+            keep_segments: AtomicU64::new(kept),
             pages: AtomicI64::new(contents.pages),
             segment_pages: contents.segment_pages,
             counters: Counters::default(),
@@ -139,6 +143,8 @@ impl FlashCache {
             }
             is_kept
         });
+        let is_file = |ino: u64| is_known(Object { stripe: 0, ino, stream: Stream::Data });
+        self.settings.lock().retain(|ino, _| is_file(*ino));
         if let Err(error) = self.write_generation() {
             self.fail(&error);
             return notes::revoke(self.cell_disks.as_ref());
@@ -474,6 +480,7 @@ fn recover(disks: &[Arc<dyn Disk>], note: &DiskNote, named: &Named) -> io::Resul
         }
     }
     replay.checkpoint(&checkpoint, &listed);
+    replay.contents.settings = checkpoint.settings.iter().copied().collect();
     records[..applied].iter().for_each(|(record, segment)| replay.pages(record, segment));
     records.iter().for_each(|(record, _)| replay.intents(&record.header));
     Ok(Contents { last_sequence, slot: Some(slot), ..replay.finish() })
@@ -529,6 +536,9 @@ impl Replay {
             if let Some(cached) = self.contents.objects.get(object) {
                 cached.forget(u64::from(*first)..u64::from(*last) + 1);
             }
+        }
+        for (object, cached) in &self.contents.objects {
+            cached.set_setting(self.contents.settings.get(&object.ino).copied().unwrap_or_default());
         }
         self.contents.pages = self.contents.objects.values().map(|cached| cached.pages()).sum();
         self.contents

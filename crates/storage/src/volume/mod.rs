@@ -64,7 +64,7 @@ use crate::cache::{Cache, CacheStats};
 use crate::disk::Disk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::FileData;
-use crate::flash::FlashStats;
+use crate::flash::{FlashContent, FlashSetting, FlashStats};
 use crate::group::Group;
 use crate::meta::{CommitSequence, Stores};
 use crate::now;
@@ -209,6 +209,28 @@ impl Volume {
     pub fn flash_stats(&self) -> Option<FlashStats> {
         let unusable = || self.options.flash.as_ref().map(|_| FlashStats::default());
         self.group.flash().map(|flash| flash.stats()).or_else(unusable)
+    }
+
+    /// Returns the setting of a file; None if no flash cache is configured.
+    pub fn flash_setting(&self, ino: Ino) -> Option<FlashSetting> {
+        self.options.flash.as_ref()?;
+        Some(self.group.flash().map(|flash| flash.setting(ino)).unwrap_or_default())
+    }
+
+    /// Changes the setting of a file. Returns the former one; None if no flash cache is configured.
+    pub fn set_flash_setting(&self, ino: Ino, setting: FlashSetting) -> Result<Option<FlashSetting>> {
+        self.file(ino)?;
+        let Some(flash) = self.group.flash() else { return Ok(self.flash_setting(ino)) };
+        let former = flash.set_setting(ino, setting)?;
+        if former != setting && (setting == FlashSetting::None || former == FlashSetting::Keep) {
+            self.fsync(ino)?;
+        }
+        Ok(Some(former))
+    }
+
+    /// Returns what the flash cache has of each file.
+    pub fn flash_contents(&self) -> Vec<FlashContent> {
+        self.group.flash().map(|flash| flash.contents()).unwrap_or_default()
     }
 
     /// Returns the flash disks; none without a flash cache.

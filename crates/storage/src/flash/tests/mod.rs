@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 mod below;
 mod copies;
+mod settings;
 mod threads;
 
 const PAGE: u64 = 8192;

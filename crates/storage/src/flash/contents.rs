@@ -1,0 +1,88 @@
+//! The settings of files, and what the cache has of each file.
+
+use super::FlashCache;
+use super::disk::Changing;
+use super::index::{CachedObject, pages_of};
+use super::location::PAGE;
+use super::setting::{FlashContent, FlashSetting};
+use crate::error::{Context, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The part of all segments that the keep queue may have, in percent.
+const KEEP_PERCENT: u64 = 80;
+
+impl FlashCache {
+    /// Returns the segments that the keep queue may have.
+    pub(super) fn keep_segments_max(&self) -> u64 {
+        u64::from(self.segment_count) * KEEP_PERCENT / 100
+    }
+
+    pub fn setting(&self, ino: u64) -> FlashSetting {
+        self.settings.lock().get(&ino).copied().unwrap_or_default()
+    }
+
+    /// Changes the setting of a file. Returns the former one. Pages that the file may not have in the cache any more, or that
+    /// were kept, leave the cache. The caller syncs the file afterwards: until then, its regions count as unsynced. A checkpoint
+    /// makes the setting durable.
+    pub fn set_setting(&self, ino: u64, setting: FlashSetting) -> Result<FlashSetting> {
+        let former = {
+            let mut settings = self.settings.lock();
+            let former = match setting {
+                FlashSetting::Default => settings.remove(&ino),
+                _ => settings.insert(ino, setting),
+            };
+            former.unwrap_or_default()
+        };
+        if former == setting {
+            return Ok(former);
+        }
+        // An object that is created from now on has the new setting.
+        let of_file = |object: &&Arc<CachedObject>| object.object.ino == ino;
+        let objects: Vec<_> = self.objects.lock().values().filter(of_file).cloned().collect();
+        for object in &objects {
+            object.set_setting(setting);
+            if setting == FlashSetting::None || former == FlashSetting::Keep {
+                self.drop_pages(object).context(|| format!("could not drop inode {ino} from the flash cache"))?;
+            }
+        }
+        self.make_settings_durable();
+        Ok(former)
+    }
+
+    /// Removes all pages of an object, by the rules of a change: the log may still contain them.
+    fn drop_pages(&self, object: &CachedObject) -> std::io::Result<()> {
+        let _no_repair = object.lock_out_repairs()?;
+        let change = self.begin_change(object, &pages_of(&(0..u64::MAX)))?;
+        drop(Changing { object, change });
+        Ok(())
+    }
+
+    /// Forgets the setting of a file that was removed.
+    pub(super) fn forget_setting(&self, ino: u64) {
+        self.settings.lock().remove(&ino);
+    }
+
+    /// Returns the files that have pages in the cache, requests, or a setting, in the order of their inodes.
+    pub fn contents(&self) -> Vec<FlashContent> {
+        let mut found: BTreeMap<u64, FlashContent> = BTreeMap::new();
+        for (ino, setting) in self.settings.lock().iter() {
+            let content = FlashContent { ino: *ino, setting: *setting, cached_bytes: 0, hits: 0, misses: 0 };
+            found.insert(*ino, content);
+        }
+        let objects: Vec<_> = self.objects.lock().values().cloned().collect();
+        for object in objects {
+            let (ino, setting, uses) = (object.object.ino, object.setting(), object.uses());
+            let content =
+                found.entry(ino).or_insert(FlashContent { ino, setting, cached_bytes: 0, hits: 0, misses: 0 });
+            content.cached_bytes += object.pages().max(0) as u64 * PAGE;
+            content.hits += uses.hits.load(Ordering::Relaxed);
+            content.misses += uses.misses.load(Ordering::Relaxed);
+        }
+        let is_used = |content: &FlashContent| {
+            content.setting != FlashSetting::Default || content.cached_bytes + content.hits + content.misses > 0
+        };
+        found.into_values().filter(is_used).collect()
+    }
+}
