@@ -2519,6 +2519,13 @@ BEGIN
     WHERE e.instance_id = instance AND e.snap_id > begin_snap AND e.snap_id <= end_snap AND e.snap_day BETWEEN first.snap_day AND last.snap_day
     UNION ALL
     SELECT blocker_pid, pid, event, query_id, samples FROM live WHERE kind = 'blocking'),
+  -- Reports contain the pairs with the most samples, those that link a chain to its head, and sums of the others by blocker.
+  blocking_pair AS (
+    SELECT p.*, p.number <= 50 OR (p.is_link AND row_number() OVER (PARTITION BY p.is_link ORDER BY p.number) <= 200) AS is_shown
+    FROM (SELECT g.*, row_number() OVER (ORDER BY samples DESC, blocker_pid, blocked_pid, locktype, query_id) AS number,
+                 blocked_pid IN (SELECT blocker_pid FROM blocking) AS is_link
+          FROM (SELECT blocker_pid, pid AS blocked_pid, event AS locktype, nullif(query_id, 0) AS query_id, sum(samples) AS samples
+                FROM blocking GROUP BY 1, 2, 3, 4) g) p),
   -- What a blocker did in most samples in which it blocked a session. A blocker that was idle outside of a transaction, with a lock of
   -- its session, has no sample.
   blocker AS (
@@ -2573,8 +2580,11 @@ BEGIN
                                        FROM active WHERE consumer_group IS NOT NULL GROUP BY 1, 2) x),
            'blocking', (SELECT jsonb_agg(to_jsonb(x) ORDER BY x.samples DESC, x.blocker_pid, x.blocked_pid, x.locktype, x.query_id)
                         FROM (SELECT s.*, b.blocker_state, b.blocker_application, b.blocker_query_id
-                              FROM (SELECT blocker_pid, pid AS blocked_pid, event AS locktype, nullif(query_id, 0) AS query_id, sum(samples) AS samples
-                                    FROM blocking GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT 50) s
+                              FROM (SELECT blocker_pid, blocked_pid, locktype, query_id, samples, NULL::bigint AS sessions
+                                    FROM blocking_pair WHERE is_shown
+                                    UNION ALL
+                                    (SELECT blocker_pid, NULL, NULL, NULL, sum(samples), count(DISTINCT blocked_pid)
+                                     FROM blocking_pair WHERE NOT is_shown GROUP BY 1 ORDER BY 5 DESC, 1 LIMIT 200)) s
                                    LEFT JOIN blocker b USING (blocker_pid)) x),
            'idle_in_transaction', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.pid, x.application)
                                    FROM (SELECT pid, application, max(xact_age_us) AS xact_age_us, sum(samples) AS samples

@@ -272,6 +272,20 @@ fn a_lock_chain_is_attributed_to_the_session_at_its_head() {
     );
 }
 
+/// Session 2 waits for session 1, and 900 sessions wait for session 2, of which the document lists two.
+#[test]
+fn sums_of_many_waiting_sessions_count_for_the_head_of_the_chain() {
+    let waits = |blocker, blocked| json!({ "blocker_pid": blocker, "blocked_pid": blocked, "samples": 100 });
+    let others = json!({ "blocker_pid": 2, "blocked_pid": null, "samples": 9_000, "sessions": 898 });
+    let builder = Builder::healthy().event("tuple", "Application", 0.5 * HOUR_US);
+    let chain = json!([waits(1, 2), waits(2, 3), waits(2, 4), others]);
+    let findings = judge(&builder.set("/sessions/blocking", chain).build());
+    let finding = found(&findings, "lock-waits");
+    assert!(finding.title.ends_with("session 1"), "{}", finding.title);
+    let text = "session 1 blocked at least 898 sessions in 9300 samples";
+    assert!(finding.evidence.iter().any(|evidence| evidence.text.contains(text)), "{finding:?}");
+}
+
 #[test]
 fn sessions_that_blocked_each_other_by_turns_are_named() {
     let waits =

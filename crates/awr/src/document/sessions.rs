@@ -31,6 +31,8 @@ records! {
         blocked_pid: Option<i64>,
         samples: Measure,
         locktype: Text,
+        /// Without `blocked_pid`: the number of sessions whose samples are added up here.
+        sessions: Measure,
         /// The statement that waited.
         query_id: Option<i64>,
         /// The last statement of the blocker, if known.

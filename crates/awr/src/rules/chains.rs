@@ -11,6 +11,8 @@ const IDLE_US_MIN: f64 = 60e6;
 #[derive(Default)]
 pub(super) struct Blocked<'a> {
     pub sessions: BTreeSet<i64>,
+    /// The document does not list all sessions: at least this many were blocked.
+    pub sessions_min: Option<usize>,
     pub samples: f64,
     pub state: Option<&'a str>,
     pub application: Option<&'a str>,
@@ -18,6 +20,18 @@ pub(super) struct Blocked<'a> {
     pub last_query_id: Option<i64>,
     /// A statement that waited.
     pub query_id: Option<i64>,
+}
+
+impl Blocked<'_> {
+    /// The number of sessions, in words.
+    pub fn session_count(&self) -> String {
+        match (self.sessions.len(), self.sessions_min) {
+            (1, None) => "one session".to_owned(),
+            (count, None) => format!("{count} sessions"),
+            // Some sessions may be both in the list and in the sums.
+            (count, Some(least)) => format!("at least {} sessions", count.max(least)),
+        }
+    }
 }
 
 /// Returns the session at the head of a chain: follows, from `pid`, the blocker of most samples. A cycle, which samples of
@@ -42,6 +56,9 @@ pub(super) fn blockers<'a>(view: &View<'a>) -> Vec<(i64, Blocked<'a>)> {
         let head = head_of_chain(view, pid);
         let blocked = blockers.entry(head).or_default();
         blocked.sessions.extend(wait.blocked_pid);
+        if let Some(count) = wait.sessions.filter(|_| wait.blocked_pid.is_none()) {
+            blocked.sessions_min = blocked.sessions_min.max(Some(count as usize));
+        }
         blocked.samples += wait.samples.unwrap_or(0.0);
         if head == pid {
             blocked.state = blocked.state.or(wait.blocker_state.known());

@@ -43,10 +43,7 @@ pub(super) fn locks(view: &View<'_>) -> Judgement {
     for (pid, blocked) in blockers.iter().take(3) {
         let description: Vec<&str> = blocked.application.into_iter().chain(blocked.state).collect();
         let state = if description.is_empty() { String::new() } else { format!(" ({})", description.join(", ")) };
-        let sessions = match blocked.sessions.len() {
-            1 => "one session".to_owned(),
-            count => format!("{count} sessions"),
-        };
+        let sessions = blocked.session_count();
         let samples =
             if blocked.samples == 1.0 { "one sample".to_owned() } else { format!("{:.0} samples", blocked.samples) };
         let text = format!("session {pid}{state} blocked {sessions} in {samples}");

@@ -82,7 +82,10 @@ fn blocking(view: &View<'_>) -> Section {
             Cell::integer(chain.blocker_pid),
             Cell::text(if is_head { "yes" } else { "no" }),
             Cell::text(&*chain.blocker_state),
-            Cell::integer(chain.blocked_pid),
+            match (chain.blocked_pid, chain.sessions) {
+                (None, Some(count)) => Cell::text(format!("{count:.0} others")),
+                (pid, _) => Cell::integer(pid),
+            },
             Cell::text(&*chain.locktype),
             Cell::text(&*chain.relation),
             Cell::count(chain.samples),
