@@ -420,7 +420,7 @@ CREATE TABLE awr.cpu_stat (
   stats_reset text
 ) PARTITION BY LIST (snap_day);
 COMMENT ON TABLE awr.cpu_stat IS
-  'CPU time of the server''s processes per interval, the time that they were ready to run but waited for a CPU, elapsed time of parallel workers, and parse, plan, execution and commit times of sessions; database 0: none';
+  'CPU time of the server''s processes per interval, the time that they were ready to run but waited for a CPU, elapsed time of parallel workers, and active time and parse, plan, execution and commit times of sessions; database 0: none';
 
 CREATE TABLE awr.relation_stat (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
@@ -874,7 +874,7 @@ AS 'MODULE_PATHNAME', 'cellar_get_cpu'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION awr.get_cpu() IS
-  'cumulative CPU and run-queue times of the server''s processes, parse, plan, execution and commit times of sessions, and elapsed time of parallel workers, by database, type and application';
+  'cumulative CPU and run-queue times of the server''s processes, active time and parse, plan, execution and commit times of sessions, and elapsed time of parallel workers, by database, type and application';
 
 CREATE TYPE awr.relation_counters AS (
   database oid, relation oid, row_lock_waits bigint, row_lock_us bigint, eligible_bytes bigint, saved_bytes bigint,
@@ -2645,7 +2645,7 @@ BEGIN
     INTO databases
     FROM awr.sum_intervals('database_stat', begin_snap, end_snap, instance) s
          CROSS JOIN (SELECT CASE WHEN first.facts -> 'incarnation' = last.facts -> 'incarnation' THEN first.facts -> 'open_us' END AS open_at_begin) o
-         LEFT JOIN (SELECT e ->> 'database' AS datid, sum((e ->> 'elapsed_us')::numeric) AS us,
+         LEFT JOIN (SELECT e ->> 'database' AS datid, sum((e ->> 'elapsed_us')::numeric) FILTER (WHERE e ->> 'backend_type' = 'parallel worker') AS us,
                            sum((e ->> 'cpu_us')::numeric) FILTER (WHERE e ->> 'backend_type' IN ('client backend', 'parallel worker')) AS cpu_us,
                            sum((e ->> 'run_queue_us')::numeric) FILTER (WHERE e ->> 'backend_type' IN ('client backend', 'parallel worker')) AS run_queue_us,
                            sum((e ->> 'parse_us')::numeric) AS parse_us, sum((e ->> 'commit_us')::numeric) AS commit_us
@@ -2775,7 +2775,7 @@ BEGIN
                            'db_time_us', (SELECT greatest(0, round(sum(active_time)::numeric * 1000) + s.open_us - s.open_at_begin) FROM awr.database_stat d
                                           WHERE d.instance_id = instance AND d.snap_day = s.snap_day AND d.snap_id = s.snap_id)
                                          + (SELECT coalesce(sum(elapsed_us), 0) FROM awr.cpu_stat c
-                                            WHERE c.instance_id = instance AND c.snap_day = s.snap_day AND c.snap_id = s.snap_id)) ORDER BY s.snap_id)
+                                            WHERE c.backend_type = 'parallel worker' AND c.instance_id = instance AND c.snap_day = s.snap_day AND c.snap_id = s.snap_id)) ORDER BY s.snap_id)
                   FROM (SELECT o.*, CASE WHEN o.facts -> 'incarnation' = lag(o.facts -> 'incarnation') OVER w THEN lag(o.open_us) OVER w ELSE 0 END AS open_at_begin
                         FROM (SELECT *, (SELECT coalesce(sum(value::numeric), 0) FROM jsonb_each_text(facts -> 'open_us')) AS open_us
                               FROM awr.snapshot WHERE instance_id = instance AND snap_id >= begin_snap AND snap_id <= end_snap) o
@@ -2796,7 +2796,7 @@ BEGIN
                          UNION ALL SELECT 'sql execute elapsed time', (SELECT sum((e ->> 'elapsed_us')::numeric) FROM jsonb_array_elements(statements) e WHERE (e ->> 'toplevel')::boolean)
                          UNION ALL SELECT 'DB CPU', (SELECT sum((e ->> 'cpu_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' IN ('client backend', 'parallel worker'))
                          UNION ALL SELECT 'DB CPU run queue time', (SELECT sum((e ->> 'run_queue_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' IN ('client backend', 'parallel worker'))
-                         UNION ALL SELECT 'parallel worker elapsed time', (SELECT nullif(sum((e ->> 'elapsed_us')::numeric), 0) FROM jsonb_array_elements(cpu) e)
+                         UNION ALL SELECT 'parallel worker elapsed time', (SELECT nullif(sum((e ->> 'elapsed_us')::numeric), 0) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' = 'parallel worker')
                          UNION ALL SELECT 'parallel worker cpu time', (SELECT sum((e ->> 'cpu_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' = 'parallel worker')
                          UNION ALL SELECT 'background cpu time', (SELECT sum((e ->> 'cpu_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' NOT IN ('client backend', 'parallel worker'))
                          UNION ALL SELECT 'parse time elapsed', (SELECT sum((e ->> 'parse_us')::numeric) FROM jsonb_array_elements(cpu) e)
@@ -2809,6 +2809,7 @@ BEGIN
     'services', (SELECT jsonb_agg(jsonb_build_object('database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
                           'backend_type', s -> 'backend_type', 'application', s -> 'application', 'cpu_us', s -> 'cpu_us', 'run_queue_us', s -> 'run_queue_us',
                           'parse_us', s -> 'parse_us', 'plan_us', s -> 'plan_us', 'execute_us', s -> 'execute_us', 'commit_us', s -> 'commit_us',
+                          'active_us', CASE WHEN s ->> 'backend_type' = 'client backend' THEN nullif((s ->> 'elapsed_us')::numeric, 0) END,
                           'parallel_us', CASE WHEN s ->> 'backend_type' = 'parallel worker' THEN s -> 'elapsed_us' END))
                  FROM jsonb_array_elements(cpu) s),
     'os', (SELECT jsonb_agg(CASE WHEN NOT s ? 'value' THEN jsonb_build_object('name', s -> 'name', 'value', s -> 'total', 'unit', CASE WHEN s ->> 'name' LIKE '%TIME' THEN 'us' WHEN s ->> 'name' LIKE '%REQUESTS' THEN 'requests' ELSE 'bytes' END)

@@ -22,6 +22,11 @@
  * Plan time and execution time are those of the statistics of statements
  * (statements.c).
  *
+ * The active time of a session is PostgreSQL's own, which pg_stat_database adds up
+ * by database: pgStatActiveTime.  PostgreSQL adds the time of a command when the
+ * command ends, so a session counts it when the next command begins.  The sampler
+ * counts commands that are in progress (cpu_times.c).
+ *
  * A session adds its times to the totals (cpu_times.c) about once a second, and
  * when it exits.
  *
@@ -32,6 +37,7 @@
 #include "access/xact.h"
 #include "commands/prepare.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "parser/analyze.h"
 #include "portability/instr_time.h"
 #include "utils/timestamp.h"
@@ -56,10 +62,14 @@ static int64 clock_offset_us = 0;	/* GetCurrentTimestamp() less the time of
 									 * an instr_time */
 static int64 offset_known_at_us = 0;	/* time of an instr_time */
 static instr_time commit_started;
+PgStat_Counter cellar_last_active_us = 0;	/* pgStatActiveTime when it was
+											 * counted */
+static uint64 measured_us = 0;	/* of phases, since that time; without those
+								 * not in "times" */
 static post_parse_analyze_hook_type previous_analyze_hook = NULL;
 
-void
-cellar_flush_command_times(void)
+static void
+flush_times(bool contains_open)
 {
 	if (MyBackendType == B_BACKEND)
 	{
@@ -68,10 +78,51 @@ cellar_flush_command_times(void)
 		times.execute_us += cellar_phase_times.execute_ns / 1000;
 		cellar_phase_times.execute_ns %= 1000;
 	}
-	if (times.parses == 0 && times.commits == 0 && times.plan_us == 0 && times.execute_us == 0)
+	if (times.parses == 0 && times.commits == 0 && times.plan_us == 0 && times.execute_us == 0 && times.active_us == 0)
 		return;
-	cellar_add_command_times(&times);
+	measured_us += times.parse_us + times.plan_us + times.execute_us + times.commit_us;
+	cellar_add_command_times(&times, contains_open);
 	memset(&times, 0, sizeof(times));
+}
+
+void
+cellar_flush_command_times(void)
+{
+	flush_times(false);
+}
+
+/*
+ * Counts the active time since the last call.  PostgreSQL sets pgStatActiveTime to 0
+ * when it adds the time to pg_stat_database, between two commands.  If the present
+ * value can be the time since the last call as well as a sum, it is that which is
+ * nearer to the phases that were measured since.
+ */
+void
+cellar_count_active_time(void)
+{
+	PgStat_Counter now = pgStatActiveTime;
+	uint64		measured = measured_us + times.parse_us + times.plan_us + times.execute_us + times.commit_us +
+		(cellar_phase_times.plan_ns + cellar_phase_times.execute_ns) / 1000;
+	uint64		active_us = now;
+
+	if (now >= cellar_last_active_us)
+	{
+		uint64		increase = now - cellar_last_active_us;
+
+		/* Phases can take longer, by what precedes a client's last message. */
+		if (measured <= increase || (measured < (uint64) now && measured - increase <= now - measured))
+			active_us = increase;
+	}
+	cellar_last_active_us = now;
+	if (MyBackendType != B_BACKEND || !cellar_awr_track_statements)
+		return;
+	times.active_us += active_us;
+	/* The sampler may have counted a part of a long command. */
+	if (active_us >= CELLAR_OPEN_US)
+		flush_times(true);
+	measured_us = 0;
+	measured_us -= times.parse_us + times.plan_us + times.execute_us + times.commit_us +
+		(cellar_phase_times.plan_ns + cellar_phase_times.execute_ns) / 1000;
 }
 
 static void
@@ -145,6 +196,8 @@ time_parse(ParseState *pstate, Query *query, CELLAR_JUMBLE_STATE * jumble)
 	if (!cellar_counts_cpu_at_exit)
 		cellar_count_cpu_at_exit();
 	/* The statement of PREPARE is analyzed next, and the parse time ends there. */
+	if (cellar_nesting_level == 0)
+		cellar_note_command();
 	if (!is_timed_process() || cellar_nesting_level > 0 || is_utility(query, T_PrepareStmt))
 		return;
 	if (started != last_analyzed)

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * cpu_times.c
- *	  CPU time and run-queue time of all processes, elapsed time of parallel
- *	  workers, and times of the phases of sessions' statements, per database,
+ *	  CPU time and run-queue time of all processes, active time of sessions and
+ *	  parallel workers, and times of the phases of sessions' statements, per database,
  *	  process type and application.
  *
  * The kernel counts both times for each process in /proc/PID/schedstat.  The
@@ -64,7 +64,8 @@ typedef struct CpuTotal
 	char		type[NAMEDATALEN];	/* empty if the entry is not in use */
 	char		application[NAMEDATALEN];
 	CellarCpuTime time;
-	uint64		elapsed_us;		/* of parallel workers; 0 for other types */
+	uint64		elapsed_us;		/* active time of sessions, lifetime of
+								 * parallel workers; 0 for other types */
 	CellarCommandTimes commands;
 } CpuTotal;
 
@@ -74,6 +75,8 @@ typedef struct CpuReading
 	int32		pid;
 	CellarCpuTime time;
 	int64		at_us;			/* monotonic_us() */
+	uint64		open_us;		/* of the session's command in progress, or
+								 * its last one, in the totals */
 } CpuReading;
 
 typedef struct CpuTimes
@@ -200,12 +203,13 @@ find_total(Oid database, const char *type, const char *application)
 
 /*
  * Adds what a process that was started at "started" has consumed since its last
- * reading.  "at" is the present time.  Returns whether the process consumed any CPU
+ * reading.  "at" is the present time, and "open_us" the time since the begin of the
+ * command that the process executes.  Returns whether the process consumed any CPU
  * time.
  */
 bool
 cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char *application,
-				  TimestampTz started, TimestampTz at)
+				  TimestampTz started, TimestampTz at, int64 open_us)
 {
 	CpuReading *reading = &times->readings[slot];
 	CellarCpuTime now;
@@ -232,12 +236,18 @@ cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char 
 			0, 0
 		};
 		reading->at_us = now_us - age_us;
+		reading->open_us = 0;
 	}
 	if (now_us > reading->at_us)
 	{
 		if (is_worker)
 			find_total(database, type, application)->elapsed_us += (uint64) (now_us - reading->at_us);
 		reading->at_us = now_us;
+	}
+	if (open_us >= CELLAR_OPEN_US && (uint64) open_us > reading->open_us)
+	{
+		find_total(database, type, application)->elapsed_us += (uint64) open_us - reading->open_us;
+		reading->open_us = open_us;
 	}
 	if (now.cpu_ns > reading->time.cpu_ns || now.run_queue_ns > reading->time.run_queue_ns)
 	{
@@ -264,11 +274,16 @@ process_application(void)
 	return application_name != NULL ? application_name : "";
 }
 
-/* Adds times of this session to the totals. */
+/*
+ * Adds times of this session to the totals.  If contains_open, the active time
+ * contains that of the last command, of which the sampler may have counted a part.
+ */
 void
-cellar_add_command_times(const CellarCommandTimes *commands)
+cellar_add_command_times(const CellarCommandTimes *commands, bool contains_open)
 {
 	CpuTotal   *total;
+	CpuReading *reading;
+	uint64		counted_us = 0;
 
 	if (times == NULL)
 		return;
@@ -280,6 +295,13 @@ cellar_add_command_times(const CellarCommandTimes *commands)
 	total->commands.commit_us += commands->commit_us;
 	total->commands.plan_us += commands->plan_us;
 	total->commands.execute_us += commands->execute_us;
+	reading = &times->readings[CellarProcNumber(MyProc)];
+	if (contains_open && reading->pid == MyProcPid)
+	{
+		counted_us = Min(reading->open_us, commands->active_us);
+		reading->open_us = 0;
+	}
+	total->elapsed_us += commands->active_us - counted_us;
 	LWLockRelease(times_lock);
 }
 
@@ -287,7 +309,8 @@ static void
 add_rest(int code, Datum arg)
 {
 	cellar_update_cpu(CellarProcNumber(MyProc), MyProcPid, MyDatabaseId, process_type(), process_application(),
-					  MyStartTimestamp, GetCurrentTimestamp());
+					  MyStartTimestamp, GetCurrentTimestamp(), 0);
+	cellar_note_command();
 	cellar_flush_command_times();
 }
 

@@ -159,12 +159,15 @@ sample_process(const PgBackendStatus *status, PGPROC *proc, TimestampTz now, boo
 	bool		is_session = status->st_backendType == B_BACKEND || status->st_backendType == B_BG_WORKER ||
 		status->st_backendType == B_AUTOVAC_WORKER;
 	bool		used_cpu;
+	int64		open_us = 0;
 	PGPROC	   *leader = proc->lockGroupLeader;
 	bool		is_parallel = leader != NULL && leader != proc;
 
+	if (status->st_backendType == B_BACKEND && (status->st_state == STATE_RUNNING || status->st_state == STATE_FASTPATH))
+		open_us = now - status->st_state_start_timestamp;
 	used_cpu = cellar_update_cpu(CellarProcNumber(proc), status->st_procpid, status->st_databaseid,
 								 is_parallel ? CELLAR_PARALLEL_WORKER : GetBackendTypeDesc(status->st_backendType),
-								 status->st_appname != NULL ? status->st_appname : "", status->st_proc_start_timestamp, now);
+								 status->st_appname != NULL ? status->st_appname : "", status->st_proc_start_timestamp, now, open_us);
 	if (is_session && status->st_state != STATE_UNDEFINED && status->st_state != STATE_DISABLED)
 	{
 		if (status->st_state == STATE_IDLE)

@@ -338,6 +338,7 @@ start_query(QueryDesc *query, int eflags)
 	if (cellar_nesting_level == 0)
 	{
 		cellar_forget_statement();
+		cellar_note_command();
 		starting = NULL;
 	}
 	else if (starting != NULL && !starting->counts_start)
@@ -607,7 +608,10 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	CellarPart	part;
 
 	if (cellar_nesting_level == 0)
+	{
 		cellar_forget_statement();
+		cellar_note_command();
+	}
 	if (track)
 	{
 		CellarStatement *entry;

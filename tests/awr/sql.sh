@@ -157,6 +157,43 @@ q "CREATE TABLE wide AS SELECT n AS a, md5(n::text) AS b FROM generate_series(1,
 check_workers "a parallel query" "SELECT count(*) AS hashed" "SELECT count(*) AS hashed FROM wide WHERE md5(md5(md5(md5(b)))) > '8'"
 check_workers "a parallel CREATE INDEX" "CREATE INDEX wide_b" "CREATE INDEX wide_b ON wide (b)"
 
+# ---- DB time of services ----
+
+q "CREATE DATABASE serving"
+echo "SELECT count(*) FROM generate_series(1, 1000);" >"$WORK/serving.sql"
+# serve NAME OPTION...: executes statements as a service for 3 s.
+serve() {
+    local name=$1
+    shift
+    (cd "$WORK" && PGAPPNAME=$name as_pg "$PG_BIN/pgbench" -h "$WORK/run" -p "$(cluster_port sql)" -U postgres -n -c 2 -T 3 -f serving.sql "$@" serving) >/dev/null 2>&1 &
+    remember_process $!
+    serving+=($!)
+}
+serving=()
+serve simple
+serve prepared -M prepared
+PGAPPNAME=long sql sql serving -c "SELECT pg_sleep(2.5)" -c "SELECT 1" -c "SELECT pg_sleep(0.3)" >/dev/null &
+serving+=($!)
+PGAPPNAME=open sql sql serving -c "SELECT pg_sleep(30)" >/dev/null 2>&1 &
+open=$!
+remember_process $open
+of_service() { q "SELECT round(coalesce(sum(elapsed_us), 0) / 1000) FROM awr.get_cpu() WHERE backend_type = 'client backend' AND application $1"; }
+wait_for "sum(elapsed_us) > 2e6 FROM awr.get_cpu() WHERE application = 'open'"
+ok "the time of a command in progress counts for its service"
+wait "${serving[@]}"
+for name in simple prepared long; do executed $name; done
+q "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'open'" >/dev/null
+wait $open || true
+executed open
+long=$(of_service "= 'long'")
+check "DB time of a service is that of its statements ($long ms, slept 2800 ms)" test "$long" -ge 2800 -a "$long" -le 3100
+simple=$(of_service "= 'simple'")
+check "a service of short statements has DB time ($simple ms)" test "$simple" -ge 300
+services=$(of_service "IN ('simple', 'prepared', 'long', 'open')")
+database=$(q "SELECT round(active_time) FROM pg_stat_database WHERE datname = 'serving'")
+check "DB time of all services ($services ms) is that of the database ($database ms)" \
+    test $((services * 100)) -ge $((database * 97)) -a $((services * 100)) -le $((database * 103))
+
 # ---- parse time ----
 
 q "CREATE DATABASE parsing"

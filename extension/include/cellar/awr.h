@@ -15,6 +15,7 @@
 #include "datatype/timestamp.h"
 #include "lib/stringinfo.h"
 #include "nodes/plannodes.h"
+#include "pgstat.h"
 #include "storage/lwlock.h"
 #include "utils/backend_status.h"
 #include "utils/guc.h"
@@ -126,6 +127,9 @@ typedef struct CellarCpuTime
 	uint64		run_queue_ns;
 } CellarCpuTime;
 
+/* The sampler counts the time of a command in progress when the command has taken this long. */
+#define CELLAR_OPEN_US	USECS_PER_SEC
+
 /* Times of the phases of sessions' statements. */
 typedef struct CellarCommandTimes
 {
@@ -135,6 +139,7 @@ typedef struct CellarCommandTimes
 	uint64		commit_us;
 	uint64		plan_us;
 	uint64		execute_us;
+	uint64		active_us;
 } CellarCommandTimes;
 
 extern Size cellar_cpu_bytes(void);
@@ -142,12 +147,22 @@ extern void cellar_cpu_init(LWLock *lock);
 extern bool cellar_counts_cpu_at_exit;
 extern void cellar_count_cpu_at_exit(void);
 extern bool cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char *application,
-							  TimestampTz started, TimestampTz at);
+							  TimestampTz started, TimestampTz at, int64 open_us);
 
-extern void cellar_add_command_times(const CellarCommandTimes *commands);
+extern void cellar_add_command_times(const CellarCommandTimes *commands, bool contains_open);
 
 /* command_times.c */
 extern void cellar_flush_command_times(void);
+extern PgStat_Counter cellar_last_active_us;
+extern void cellar_count_active_time(void);
+
+/* Called when a command begins, for the DB time of the previous commands. */
+static inline void
+cellar_note_command(void)
+{
+	if (pgStatActiveTime != cellar_last_active_us)
+		cellar_count_active_time();
+}
 extern void cellar_install_command_times(void);
 
 /* worker_times.c */

@@ -101,6 +101,7 @@ fn merge_services(document: &mut Document) {
             (&mut sum.execute_us, service.execute_us),
             (&mut sum.commit_us, service.commit_us),
             (&mut sum.parallel_us, service.parallel_us),
+            (&mut sum.active_us, service.active_us),
         ] {
             if let Some(value) = value {
                 *total = Some(total.unwrap_or(0.0) + value);

@@ -139,6 +139,8 @@ records! {
         commit_us: Measure,
         /// Elapsed time of parallel workers.
         parallel_us: Measure,
+        /// Time in which sessions of the application executed commands, without parallel workers.
+        active_us: Measure,
     }
 
     Slru {

@@ -1,7 +1,7 @@
 //! Wait events: time model, wait classes, foreground and background events, histograms, services.
 
 use super::{Chart, Group, Section};
-use crate::document::{Event, Measure, Statement, names};
+use crate::document::{Event, Measure, Service, Statement, names};
 use crate::figures::time::{average_wait_us, background_waits, foreground_waits, is_wait, wait_classes};
 use crate::figures::{histogram, percent, ratio, sum};
 use crate::table::{Cell, Table, duration};
@@ -254,6 +254,7 @@ fn services(view: &View<'_>) -> Section {
         "<Role",
         "DB Time (s)",
         "% DB time",
+        "<How",
         "DB CPU (s)",
         "CPU run queue (s)",
         "Parse (s)",
@@ -262,18 +263,26 @@ fn services(view: &View<'_>) -> Section {
         "Commit (s)",
         "Parallel (s)",
     ];
-    let db_time = |samples: Measure| samples.zip(period).map(|(samples, us)| samples * us);
+    let sampled = |service: &Service| service.samples.zip(period).map(|(samples, us)| samples * us);
+    let timed = |service: &Service| service.active_us.map(|us| us + service.parallel_us.unwrap_or(0.0));
+    let db_time = |service: &Service| timed(service).or(sampled(service));
     let services = top(document.services.iter(), SERVICE_ROWS, |service| {
-        sum([service.cpu_us, service.run_queue_us, db_time(service.samples)])
+        db_time(service).or(sum([service.cpu_us, service.run_queue_us]))
     });
     let table = Table::new(&columns).with_rows(services.into_iter().map(|service| {
-        let us = db_time(service.samples);
+        let us = db_time(service);
+        let how = match (timed(service), us) {
+            (Some(_), _) => "timed",
+            (None, Some(_)) => "sampled",
+            (None, None) => "",
+        };
         vec![
             Cell::text(service.application.known().unwrap_or("(none)")),
             Cell::text(&*service.database),
             Cell::text(&*service.role),
             Cell::seconds(us, 1),
             Cell::percent(view.model.percent_of_db_time(us), 1),
+            Cell::text(how),
             Cell::seconds(service.cpu_us, 1),
             Cell::seconds(service.run_queue_us, 1),
             Cell::seconds(service.parse_us, 1),
@@ -284,7 +293,7 @@ fn services(view: &View<'_>) -> Section {
         ]
     }));
     Section::new("services", Group::Waits, "Service Statistics")
-        .note("A service is an application_name; DB time is sampled, CPU times are counted by the kernel, parse, plan, execution and commit times of sessions and the time of their parallel workers are timed")
+        .note("A service is an application_name; DB time is timed, or sampled where How says so, CPU times are counted by the kernel, parse, plan, execution and commit times of sessions and the time of their parallel workers are timed")
         .table_or(table.without_empty_columns(), no_samples(view))
 }
 
