@@ -3522,7 +3522,189 @@ SET search_path = pg_catalog, pg_temp;
 
 COMMENT ON FUNCTION awr.merge_import() IS 'for internal use by the command cellar awr import';
 
+-- ---- CELL_FLASH_CACHE ----
+
+-- Settings of relations, written by cellar.set_flash_cache. An index is named by its table and its name: when pg_dump restores the
+-- rows, the indexes do not exist yet.
+CREATE TABLE cellar.flash_cache_setting (
+  relation regclass NOT NULL,
+  index name NOT NULL DEFAULT '',
+  setting text NOT NULL CHECK (setting IN ('DEFAULT', 'KEEP', 'NONE')),
+  PRIMARY KEY (relation, index)
+);
+COMMENT ON TABLE cellar.flash_cache_setting IS
+  'settings of the flash cache as set by cellar.set_flash_cache; the view cellar.flash_cache_settings also has those that are inherited';
+COMMENT ON COLUMN cellar.flash_cache_setting.index IS 'name of an index of the relation, or empty for the relation itself';
+SELECT pg_catalog.pg_extension_config_dump('cellar.flash_cache_setting', '');
+
+CREATE TABLE cellar.flash_cache_tablespace_setting (
+  tablespace name PRIMARY KEY,
+  setting text NOT NULL CHECK (setting IN ('DEFAULT', 'KEEP', 'NONE'))
+);
+COMMENT ON TABLE cellar.flash_cache_tablespace_setting IS
+  'settings of the flash cache for the relations of this database in a tablespace, as set by cellar.set_tablespace_flash_cache';
+SELECT pg_catalog.pg_extension_config_dump('cellar.flash_cache_tablespace_setting', '');
+
+-- The setting of every relation that has one: its own, or else that of its nearest parent, or of its tablespace. A TOAST table and
+-- its index have that of the table.
+CREATE VIEW cellar.flash_cache_settings AS
+  WITH RECURSIVE own (relation, setting) AS (
+    SELECT s.relation::oid, s.setting FROM cellar.flash_cache_setting s WHERE s.index = ''
+    UNION ALL
+    SELECT c.oid, s.setting
+    FROM cellar.flash_cache_setting s
+         JOIN pg_catalog.pg_index i ON i.indrelid = s.relation
+         JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid AND c.relname = s.index
+  ), member (relation, set_for, setting, distance) AS (
+    SELECT relation, relation, setting, 0 FROM own
+    UNION ALL
+    SELECT i.inhrelid, m.set_for, m.setting, m.distance + 1
+    FROM member m JOIN pg_catalog.pg_inherits i ON i.inhparent = m.relation
+  ), nearest AS (
+    SELECT DISTINCT ON (relation) relation, set_for, setting FROM member ORDER BY relation, distance
+  ), by_relation AS (
+    SELECT relation, set_for, setting FROM nearest
+    UNION ALL
+    SELECT t.oid, n.set_for, n.setting
+    FROM nearest n
+         JOIN pg_catalog.pg_class c ON c.oid = n.relation AND c.reltoastrelid <> 0,
+         LATERAL (SELECT c.reltoastrelid UNION ALL
+                  SELECT indexrelid FROM pg_catalog.pg_index WHERE indrelid = c.reltoastrelid) t (oid)
+  ), by_tablespace AS (
+    SELECT t.oid, s.tablespace, s.setting
+    FROM cellar.flash_cache_tablespace_setting s JOIN pg_catalog.pg_tablespace t ON t.spcname = s.tablespace
+  )
+  SELECT c.oid::regclass AS relation, coalesce(r.setting, t.setting) AS setting, r.set_for::regclass AS set_for,
+         CASE WHEN r.relation IS NULL THEN t.tablespace END AS tablespace
+  FROM pg_catalog.pg_class c
+       LEFT JOIN by_relation r ON r.relation = c.oid
+       LEFT JOIN by_tablespace t ON t.oid = CASE WHEN c.reltablespace <> 0 THEN c.reltablespace ELSE
+         (SELECT dattablespace FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) END
+  WHERE c.relkind IN ('r', 'm', 'p', 'i', 'I', 't') AND c.relpersistence <> 't' AND c.oid >= 16384
+        AND coalesce(r.setting, t.setting) IS NOT NULL;
+
+COMMENT ON VIEW cellar.flash_cache_settings IS
+  'CELL_FLASH_CACHE of every relation for which it was set: by itself, a parent table, its table or its tablespace';
+COMMENT ON COLUMN cellar.flash_cache_settings.set_for IS 'the relation that the setting was set for; NULL if it is that of the tablespace';
+
+CREATE FUNCTION cellar.apply_flash_cache(relation oid, setting text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'cellar_apply_flash_cache'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION cellar.apply_flash_cache(oid, text) IS
+  'for internal use: gives the files of a relation a setting of the flash cache';
+
+CREATE FUNCTION cellar.store_flash_cache(relation oid, setting text)
+RETURNS void
+AS $$
+DECLARE
+  place record;
+BEGIN
+  SELECT coalesce(i.indrelid, c.oid)::regclass AS relation, CASE WHEN i.indrelid IS NULL THEN '' ELSE c.relname END::name AS index
+    INTO place FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid WHERE c.oid = store_flash_cache.relation;
+  IF store_flash_cache.setting IS NULL THEN
+    DELETE FROM cellar.flash_cache_setting s WHERE s.relation = place.relation AND s.index = place.index;
+  ELSE
+    INSERT INTO cellar.flash_cache_setting VALUES (place.relation, place.index, store_flash_cache.setting)
+      ON CONFLICT ON CONSTRAINT flash_cache_setting_pkey DO UPDATE SET setting = excluded.setting;
+  END IF;
+  PERFORM cellar.apply_flash_cache(x.oid, coalesce(s.setting, 'DEFAULT'))
+    FROM (WITH RECURSIVE member (oid) AS (
+            SELECT store_flash_cache.relation
+            UNION
+            SELECT i.inhrelid FROM member m JOIN pg_inherits i ON i.inhparent = m.oid
+          ), toast (oid) AS (
+            SELECT c.reltoastrelid FROM member m JOIN pg_class c ON c.oid = m.oid WHERE c.reltoastrelid <> 0
+          )
+          SELECT oid FROM member
+          UNION ALL SELECT oid FROM toast
+          UNION ALL SELECT i.indexrelid FROM toast t JOIN pg_index i ON i.indrelid = t.oid) x
+         LEFT JOIN cellar.flash_cache_settings s ON s.relation = x.oid;
+END
+$$ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION cellar.store_flash_cache(oid, text) IS 'for internal use by cellar.set_flash_cache';
+
+CREATE FUNCTION cellar.store_tablespace_flash_cache(tablespace name, setting text)
+RETURNS void
+AS $$
+BEGIN
+  IF store_tablespace_flash_cache.setting IS NULL THEN
+    DELETE FROM cellar.flash_cache_tablespace_setting s WHERE s.tablespace = store_tablespace_flash_cache.tablespace;
+  ELSE
+    INSERT INTO cellar.flash_cache_tablespace_setting VALUES (store_tablespace_flash_cache.tablespace, store_tablespace_flash_cache.setting)
+      ON CONFLICT ON CONSTRAINT flash_cache_tablespace_setting_pkey DO UPDATE SET setting = excluded.setting;
+  END IF;
+  PERFORM cellar.apply_flash_cache(c.oid, coalesce(s.setting, 'DEFAULT'))
+    FROM pg_class c
+         LEFT JOIN cellar.flash_cache_settings s ON s.relation = c.oid
+         JOIN pg_tablespace t ON t.oid = CASE WHEN c.reltablespace <> 0 THEN c.reltablespace ELSE
+           (SELECT dattablespace FROM pg_database WHERE datname = current_database()) END
+    WHERE t.spcname = store_tablespace_flash_cache.tablespace AND c.relkind IN ('r', 'm', 'i', 't') AND c.relpersistence <> 't'
+          AND c.oid >= 16384;
+END
+$$ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION cellar.store_tablespace_flash_cache(name, text) IS 'for internal use by cellar.set_tablespace_flash_cache';
+
+CREATE FUNCTION cellar.set_flash_cache(relation regclass, setting text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'cellar_set_flash_cache'
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION cellar.set_flash_cache(regclass, text) IS
+  'sets CELL_FLASH_CACHE of a table with its partitions, or of an index: DEFAULT, KEEP or NONE; NULL removes the setting';
+
+CREATE FUNCTION cellar.set_tablespace_flash_cache(tablespace name, setting text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'cellar_set_tablespace_flash_cache'
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION cellar.set_tablespace_flash_cache(name, text) IS
+  'sets CELL_FLASH_CACHE of the relations of this database in a tablespace that have no setting; NULL removes the setting';
+
+CREATE FUNCTION cellar.get_flash_cache(
+  relation regclass, OUT cell_flash_cache text, OUT cached_bytes bigint, OUT hit_count bigint, OUT miss_count bigint)
+RETURNS record
+AS 'MODULE_PATHNAME', 'cellar_flash_cache_of'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION cellar.get_flash_cache(regclass) IS
+  'what the flash cache has of a relation, without its indexes and its TOAST table; see the view cellar.flash_cache_content';
+
+CREATE VIEW cellar.flash_cache_content AS
+  SELECT c.oid::regclass AS relation, pg_catalog.pg_relation_filenode(c.oid) AS object_number, f.cell_flash_cache,
+         f.cached_bytes, CASE WHEN f.cell_flash_cache = 'KEEP' THEN f.cached_bytes ELSE 0 END AS cached_keep_bytes,
+         f.hit_count, f.miss_count
+  FROM pg_catalog.pg_class c, LATERAL cellar.get_flash_cache(c.oid) f
+  WHERE c.relkind IN ('r', 'm', 'i', 't') AND c.relpersistence <> 't' AND f.cell_flash_cache IS NOT NULL;
+COMMENT ON VIEW cellar.flash_cache_content IS
+  'what the flash cache has of each relation of this database: FLASHCACHECONTENT of cellar cellcli by relation';
+COMMENT ON COLUMN cellar.flash_cache_content.object_number IS 'number in the names of the relation''s files: objectNumber of cellar cellcli';
+COMMENT ON COLUMN cellar.flash_cache_content.hit_count IS 'read requests that flash answered since the cell started';
+
+CREATE OR REPLACE FUNCTION cellar.forget_dropped_tables()
+RETURNS event_trigger
+AS $$
+BEGIN
+  DELETE FROM cellar.compression_policy p USING pg_event_trigger_dropped_objects() d
+    WHERE d.classid = 'pg_class'::regclass AND d.objsubid = 0 AND p.relation = d.objid;
+  DELETE FROM cellar.flash_cache_setting s USING pg_event_trigger_dropped_objects() d
+    WHERE d.classid = 'pg_class'::regclass AND d.objsubid = 0
+          AND (s.relation = d.objid OR d.object_type = 'index' AND s.index = d.object_name AND NOT EXISTS (
+                 SELECT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+                 WHERE i.indrelid = s.relation AND c.relname = s.index));
+END
+$$ LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION cellar.forget_dropped_tables() IS
+  'event trigger that removes the compression policies and flash cache settings of dropped tables';
+
 -- ---- Privileges ----
+
+REVOKE ALL ON FUNCTION cellar.apply_flash_cache(oid, text), cellar.store_flash_cache(oid, text),
+  cellar.store_tablespace_flash_cache(name, text) FROM PUBLIC;
+GRANT SELECT ON cellar.flash_cache_setting, cellar.flash_cache_tablespace_setting, cellar.flash_cache_settings,
+  cellar.flash_cache_content TO PUBLIC;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA awr FROM PUBLIC;
 GRANT USAGE ON SCHEMA awr TO pg_monitor;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the stages of `make test`. All stages run, also after a failure; the last line is "N passed, N failed".
 #
-#   test.sh [STAGE[+STAGE] ...]   format lint docs unit extension smart_scan robust compression awr regress crash fuzz; stages
+#   test.sh [STAGE[+STAGE] ...]   format lint docs unit extension smart_scan robust compression awr regress crash flash fuzz; stages
 #                                 joined by + run side by side, the output of the second follows that of the first
 #   test.sh check                 the stages of `make check`: format lint docs unit extension
 #   test.sh pjdfstest             the POSIX test suite pjdfstest on a cell's mount; PJDFSTEST names its built tree
@@ -23,7 +23,7 @@ cd "$ROOT" || exit 1
 stages=("$@")
 [ "$*" != check ] || stages=(format lint docs unit extension)
 # Stages that often wait run side by side: unit waits in its tests, while extension builds. awr measures times; regress uses all CPUs.
-[ $# -gt 0 ] || stages=(format lint docs unit+extension smart_scan+robust awr regress compression+crash+fuzz)
+[ $# -gt 0 ] || stages=(format lint docs unit+extension smart_scan+robust awr regress compression+crash+flash+fuzz)
 # The stage extension builds the programs. Without it, the stages use those of the last build.
 if [[ +$(IFS=+; printf '%s' "${stages[*]}")+ == *+extension+* ]]; then
     [ -n "$profile" ] || profile=$([ -n "${LONG:-}" ] && printf release || printf tests)
@@ -164,6 +164,7 @@ stage_awr() {
     "$ROOT/tests/awr/culprits.sh" ${LONG:+--rounds 5 --ticks 100} || status=$?
     "$ROOT/tests/awr/live.sh" && return "$status"
 }
+stage_flash() { "$ROOT/tests/flash/settings.sh"; }
 stage_regress() { "$ROOT/tests/regress/run.sh" ${LONG:+--rounds 5}; }
 stage_crash() {
     local status=0
@@ -208,7 +209,7 @@ stage_pjdfstest() {
     )
 }
 
-declare -A limit=([format]=300 [lint]=1500 [docs]=120 [unit]=2400 [extension]=1800 [smart_scan]=1200 [robust]=1200 [compression]=900 [awr]=600 [regress]=1800 [crash]=900 [fuzz]=900 [pjdfstest]=900)
+declare -A limit=([format]=300 [lint]=1500 [docs]=120 [unit]=2400 [extension]=1800 [smart_scan]=1200 [robust]=1200 [compression]=900 [awr]=600 [regress]=1800 [crash]=900 [flash]=600 [fuzz]=900 [pjdfstest]=900)
 factor=${TIME_FACTOR:-1}
 [ -z "${LONG:-}" ] || factor=$((factor * 8))
 started=$SECONDS

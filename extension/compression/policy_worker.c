@@ -524,6 +524,19 @@ cellar_policy_worker_main(Datum arg)
 	/* see cellar_vacuum */
 	PortalContext = AllocSetContextCreate(TopMemoryContext, "cellar vacuum", ALLOCSET_DEFAULT_SIZES);
 
+	PG_TRY();
+	{
+		cellar_apply_flash_cache_settings();
+	}
+	PG_CATCH();
+	{
+		HOLD_INTERRUPTS();
+		MemoryContextSwitchTo(worker_context);
+		errcontext("settings of the flash cache");
+		EmitErrorReport();
+		recover();
+	}
+	PG_END_TRY();
 	policies = read_policies();
 	foreach(lc, policies)
 	{

@@ -160,7 +160,7 @@ fn objects_of_a_running_cell_are_listed_and_altered() {
     assert_eq!(cell.text("list flashcache detail"), "", "without flash disks there is none");
     assert_eq!(cell.text("list metriccurrent where name like 'FC_.*'"), "");
     for (command, expected) in [
-        ("list flashcachecontent", "CELL-90003: FLASHCACHECONTENT: this cell does not list the objects"),
+        ("list flashlog", "CELL-90003: FLASHLOG: this cell has no flash log"),
         ("list iormprofile", "CELL-90003: IORMPROFILE: this cell has no profiles"),
         ("list metrichistory", "CELL-90003: METRICHISTORY: this cell keeps no history of metrics"),
         ("create flashlog all", "CELL-90003: FLASHLOG: this cell has no flash log"),

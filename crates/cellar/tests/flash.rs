@@ -4,8 +4,9 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -98,6 +99,44 @@ impl Cell {
             assert!(found == expected, "page {number}");
         }
     }
+}
+
+/// Values of CELL_FLASH_CACHE in the ioctl; `READ` changes nothing.
+const DEFAULT: u64 = 0;
+const KEEP: u64 = 1;
+const NONE: u64 = 2;
+const READ: u64 = u64::MAX;
+
+/// Sends the ioctl `_IOWR(0xCE, 2, uint64_t[4])`: setting, cached bytes, hits and misses of a file.
+fn flash_cache(path: &Path, setting: u64) -> std::io::Result<[u64; 4]> {
+    let (file, mut numbers) = (File::open(path)?, [setting, 0, 0, 0]);
+    // SAFETY: the command reads and writes the 32 bytes of `numbers`.
+    match unsafe { libc::ioctl(file.as_raw_fd(), 0xC020_CE02_u64 as _, numbers.as_mut_ptr()) } {
+        -1 => Err(std::io::Error::last_os_error()),
+        _ => Ok(numbers),
+    }
+}
+
+#[test]
+fn segments_and_forks_of_a_relation_have_the_setting_of_its_first_segment() {
+    let mut cell = Cell::new();
+    cell.start(Some("flash"));
+    let folder = cell.path("mount/base/5");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("100"), [1; 8192]).unwrap();
+    assert_eq!(flash_cache(&folder.join("100"), NONE).unwrap()[0], DEFAULT);
+    for (name, expected) in
+        [("100.1", NONE), ("100_vm", NONE), ("1001", DEFAULT), ("100a.1", DEFAULT), ("101.1", DEFAULT)]
+    {
+        fs::write(folder.join(name), [1; 8192]).unwrap();
+        assert_eq!(flash_cache(&folder.join(name), READ).unwrap()[0], expected, "{name}");
+    }
+    let refused = flash_cache(&folder.join("100"), 3).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
+    cell.end("-TERM");
+    cell.start(None);
+    assert_eq!(flash_cache(&folder.join("100"), KEEP).unwrap_err().raw_os_error(), Some(libc::ENODEV));
+    cell.end("-TERM");
 }
 
 impl Drop for Cell {
@@ -213,10 +252,18 @@ fn cached_pages_survive_a_restart_and_a_kill_but_not_a_lost_flash_disk() {
     let misses = cellcli("list metriccurrent where name = FC_IO_RQ_R_MISS and metricValue > 0");
     assert!(misses.contains("flash_FLASHCACHE"), "{misses}");
     wait_until("the cache is filled", || cell.metric("cellar_flash_cache_used_bytes") > 900_000);
+    let listed =
+        || cellcli("list flashcachecontent attributes name, cellFlashCache, objectNumber where cachedSize > 900K");
+    assert_eq!(listed(), "\t file\t DEFAULT\n");
+    assert_eq!(flash_cache(&cell.path("mount/file"), KEEP).unwrap()[0], DEFAULT);
+    assert_eq!(listed(), "\t file\t KEEP\n");
+    let read = cellcli("list flashcachecontent attributes name where missCount > 0 and cachedKeepSize > 900K");
+    assert_eq!(read, "\t file\n");
     cell.end("-TERM");
     for signal in ["-KILL", "-TERM"] {
         cell.start(Some("flash"));
         assert!(cell.metric("cellar_flash_cache_used_bytes") > 900_000, "before {signal}");
+        assert_eq!(flash_cache(&cell.path("mount/file"), READ).unwrap()[0], KEEP);
         cell.check(&content);
         assert!(cell.metric("cellar_flash_cache_hits_total") > 0);
         cell.end(signal);

@@ -66,6 +66,10 @@ extern void cellar_register_monitor(void);
 extern void cellar_install_sync_method_check(void);
 extern void cellar_check_sync_method(void);
 
+/* flash_cache.c */
+
+extern void cellar_apply_flash_cache_settings(void);
+
 /* relation_request.c */
 
 extern void cellar_request_relation(CellarRequest *request, Relation rel, const char *file);

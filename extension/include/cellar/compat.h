@@ -385,8 +385,10 @@ CellarOrder(Oid sort_operator, Oid *opfamily, Oid *type, bool *descending)
 /* 16 replaced the ownership checks by one function. */
 #if PG_VERSION_NUM >= 160000
 #define CellarOwnsRelation(oid)		object_ownercheck(RelationRelationId, (oid), GetUserId())
+#define CellarOwnsTablespace(oid)	object_ownercheck(TableSpaceRelationId, (oid), GetUserId())
 #else
 #define CellarOwnsRelation(oid)		pg_class_ownercheck((oid), GetUserId())
+#define CellarOwnsTablespace(oid)	pg_tablespace_ownercheck((oid), GetUserId())
 #endif
 
 /*

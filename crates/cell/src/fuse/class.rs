@@ -136,6 +136,26 @@ pub fn relation_segment(path: &str) -> Option<u32> {
     is_relation.then(|| name.split_once('.').map_or(Some(0), |(_, segment)| segment.parse().ok())).flatten()
 }
 
+/// Returns the number of the relation that a file belongs to, whichever fork and segment; None for other and temporary files.
+pub fn relation_of(path: &str) -> Option<u32> {
+    relation_segment(path)?;
+    let name = path.rsplit('/').next()?;
+    name.split(['.', '_']).next()?.parse().ok()
+}
+
+/// Returns the name of the first segment of a relation's main fork, if `name` is that of another segment or fork.
+pub fn first_segment(name: &str) -> Option<&str> {
+    let number = name.split(['.', '_']).next()?;
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && number.len() < name.len()).then_some(number)
+}
+
+/// Returns the data directory, or the tablespace's version directory, that a path belongs to, and the database.
+pub fn area_of(path: &str) -> (String, Option<u32>) {
+    let Area { root, database } = area(path);
+    (root, database)
+}
+
 /// Returns the data directory, or the tablespace's version directory, that a path belongs to.
 pub fn cluster_root(path: &str) -> String {
     area(path).root

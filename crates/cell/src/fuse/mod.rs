@@ -13,7 +13,7 @@ mod ring;
 mod service;
 mod stats;
 
-pub(crate) use class::{cluster_root, origin, relation_segment, type_of};
+pub(crate) use class::{area_of, cluster_root, origin, relation_of, relation_segment, type_of};
 pub use mount::{Mount, MountError, MountOptions, Unmounted, is_mount_of_cell, is_stale, reduce_stale};
 pub use ring::keep_awake;
 pub use stats::{Area, Histogram, IoCount, IoStats, RELATIONS_MAX, RelationCount};
@@ -31,6 +31,12 @@ use std::sync::Arc;
 /// every write.
 const WHICH_CELL: u32 = 2 << 30 | (WHICH_CELL_BYTES as u32) << 16 | 0xCE << 8 | 1;
 const WHICH_CELL_BYTES: usize = 4096;
+
+/// The ioctl that changes CELL_FLASH_CACHE of a file, or only reads it, `_IOWR(0xCE, 2, uint64_t[4])`. The first number is the
+/// new setting or [`FLASH_CACHE_READ`]. The answer has the former setting, the cached bytes, the hits and the misses of the file.
+const FLASH_CACHE: u32 = 3 << 30 | (FLASH_CACHE_BYTES as u32) << 16 | 0xCE << 8 | 2;
+const FLASH_CACHE_BYTES: usize = 32;
+const FLASH_CACHE_READ: u64 = u64::MAX;
 
 /// The file service of one volume. Clones share one state.
 #[derive(Debug, Clone)]

@@ -7,10 +7,13 @@
 //! Requests that may wait for a sync, a metadata transaction, a file's locks, a read from a device or a measurement of free space
 //! run on worker threads. `docs/decisions/0011-requests-that-wait-leave-the-queue.md` lists these requests.
 
+use super::class::first_segment;
 use super::process::with_priority;
 use super::reply::{TTL, absent, errno, file_attr, file_type, nanoseconds};
-use super::{FileService, Shared, WHICH_CELL, WHICH_CELL_BYTES};
-use cellar_storage::{Attr, Error, ErrorKind, Fallocate, Ino, Kind, NewNode, RenameMode, SetAttr, SetTime};
+use super::{FLASH_CACHE, FLASH_CACHE_BYTES, FLASH_CACHE_READ, FileService, Shared, WHICH_CELL, WHICH_CELL_BYTES};
+use cellar_storage::{
+    Attr, Error, ErrorKind, Fallocate, FlashSetting, Ino, Kind, NewNode, RenameMode, SetAttr, SetTime, Volume,
+};
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
@@ -80,6 +83,15 @@ fn set_time(time: TimeOrNow) -> SetTime {
     }
 }
 
+/// Gives another segment or fork of a relation the flash cache setting of the first segment.
+fn inherit_flash_setting(volume: &Volume, parent: Ino, name: &OsStr, ino: Ino) -> cellar_storage::Result<()> {
+    let first = name.to_str().and_then(first_segment).and_then(|first| volume.entry(parent, first.as_bytes()));
+    match first.and_then(|first| volume.flash_setting(first)) {
+        None | Some(FlashSetting::Default) => Ok(()),
+        Some(setting) => volume.set_flash_setting(ino, setting).map(drop),
+    }
+}
+
 impl FileService {
     /// Returns the answer to [`WHICH_CELL`], one per line: format version; socket; instance of the daemon; microseconds
     /// since the daemon's start; 1 while the cell refuses changes, else 0; limit of the memory for groups in bytes; path
@@ -95,7 +107,38 @@ impl FileService {
     }
 
     fn create_node(&self, parent: INodeNo, name: &OsStr, new: &NewNode<'_>) -> cellar_storage::Result<Attr> {
-        self.volume_to_change()?.create(parent.0, name.as_bytes(), new)
+        let volume = self.volume_to_change()?;
+        let attr = volume.create(parent.0, name.as_bytes(), new)?;
+        if new.kind == Kind::File
+            && let Err(error) = inherit_flash_setting(volume, parent.0, name, attr.ino)
+        {
+            log::warn!("file {} has the flash cache setting DEFAULT: {error}", name.display());
+        }
+        Ok(attr)
+    }
+
+    /// Answers the ioctl [`FLASH_CACHE`] of a user.
+    fn flash_cache(&self, ino: Ino, uid: u32, input: &[u8]) -> Result<[u8; FLASH_CACHE_BYTES], Errno> {
+        let number = input.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes)).ok_or(Errno::EINVAL)?;
+        let setting = match number {
+            FLASH_CACHE_READ => None,
+            code => Some(u8::try_from(code).ok().and_then(FlashSetting::from_code).ok_or(Errno::EINVAL)?),
+        };
+        let attr = self.volume().getattr(ino).map_err(|error| errno(&error))?;
+        if uid != 0 && uid != attr.uid {
+            return Err(Errno::EPERM);
+        }
+        let content = self.volume().flash_content(ino).ok_or(Errno::ENODEV)?;
+        if let Some(setting) = setting {
+            let changed = self.volume_to_change().and_then(|volume| volume.set_flash_setting(ino, setting));
+            changed.map_err(|error| errno(&error))?;
+        }
+        let numbers = [content.setting as u64, content.cached_bytes, content.hits, content.misses];
+        let mut answer = [0; FLASH_CACHE_BYTES];
+        for (at, number) in answer.chunks_exact_mut(8).zip(numbers) {
+            at.copy_from_slice(&number.to_ne_bytes());
+        }
+        Ok(answer)
     }
 }
 
@@ -396,15 +439,22 @@ impl Filesystem for FileService {
 
     fn ioctl(
         &self,
-        _request: &Request,
+        request: &Request,
         ino: INodeNo,
         _handle: FileHandle,
         _flags: IoctlFlags,
         command: u32,
-        _input: &[u8],
+        input: &[u8],
         _output_bytes: u32,
         reply: ReplyIoctl,
     ) {
+        if command == FLASH_CACHE {
+            let (uid, input) = (request.uid(), input.to_vec());
+            return self.run_waiting(move |service| match service.flash_cache(ino.0, uid, &input) {
+                Ok(answer) => reply.ioctl(0, &answer),
+                Err(errno) => reply.error(errno),
+            });
+        }
         if command != WHICH_CELL {
             return reply.error(Errno::ENOTTY);
         }

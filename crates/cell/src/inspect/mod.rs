@@ -6,6 +6,7 @@
 mod block;
 mod disks;
 mod files;
+mod flash_content;
 pub mod offline;
 pub mod remote;
 pub mod report;
@@ -61,6 +62,7 @@ pub fn report(volume: &Volume, peer: &Credentials, query: &InspectQuery) -> Resu
     match query.report {
         Report::Disks => Ok(ReportBody::Disks(disks::report(volume.disk_states(), Vec::new()))),
         Report::Files => Ok(ReportBody::Files(files::list(volume, peer, &query.path)?)),
+        Report::FlashContent => Ok(ReportBody::FlashContent(flash_content::report(volume, peer))),
         Report::File => Ok(ReportBody::File(files::file(volume, resolve(&query.path)?)?)),
         Report::Unit => {
             let ino = resolve(&query.path)?;

@@ -20,6 +20,7 @@ pub enum ReportBody {
     File(FileReport),
     Unit(UnitReport),
     Block(BlockReport),
+    FlashContent(FlashContentReport),
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -66,6 +67,27 @@ pub struct FilesOfKind {
     pub files: u64,
     /// Bytes that the files occupy, without their holes.
     pub allocated_bytes: u64,
+}
+
+/// What the flash cache has of each file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlashContentReport {
+    pub files: Vec<FlashContentFile>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlashContentFile {
+    pub path: String,
+    /// The data directory, or the tablespace's version directory, that contains the file.
+    pub root: String,
+    pub database: Option<u32>,
+    /// The number in the names of a relation's files; None for other files.
+    pub relation: Option<u32>,
+    /// The value of CELL_FLASH_CACHE.
+    pub setting: String,
+    pub cached_bytes: u64,
+    pub hits: u64,
+    pub misses: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

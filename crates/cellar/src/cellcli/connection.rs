@@ -3,9 +3,11 @@
 use super::error::Error;
 use cellar_cell::cell_request::RequestError;
 use cellar_cell::config::Config;
+use cellar_cell::inspect::remote;
+use cellar_cell::inspect::report::{FlashContentFile, ReportBody};
 use cellar_cell::iorm::{self, IormChange};
 use cellar_cell::{group, status};
-use cellar_format::wire::{CellStatus, GroupAction, GroupRequest};
+use cellar_format::wire::{CellStatus, GroupAction, GroupRequest, InspectQuery, Report};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,6 +28,16 @@ impl Connection {
     /// Returns the metrics, in the JSON form of the HTTP endpoint.
     pub fn metrics(&self) -> Result<Value, Error> {
         status::query_metrics(&self.socket).map_err(error)
+    }
+
+    /// Returns what the flash cache has of each file.
+    pub fn flash_content(&self) -> Result<Vec<FlashContentFile>, Error> {
+        let (path, report) = (String::new(), Report::FlashContent);
+        let query = InspectQuery { report, path, number: 0, is_complete: false };
+        match remote::query(&self.socket, &query).map_err(error)?.report {
+            ReportBody::FlashContent(report) => Ok(report.files),
+            _ => Err(Error::refused("the cell answered with another report")),
+        }
     }
 
     pub fn group(&self) -> Result<Value, Error> {

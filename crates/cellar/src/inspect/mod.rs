@@ -202,6 +202,6 @@ fn has_problem(report: &ReportBody) -> bool {
         ReportBody::Unit(unit) => {
             unit.verification.as_ref().is_some_and(|verification| !verification.errors.is_empty())
         }
-        ReportBody::Files(_) | ReportBody::File(_) | ReportBody::Block(_) => false,
+        ReportBody::Files(_) | ReportBody::File(_) | ReportBody::Block(_) | ReportBody::FlashContent(_) => false,
     }
 }

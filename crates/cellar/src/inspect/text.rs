@@ -2,8 +2,8 @@
 
 use crate::status::size;
 use cellar_cell::inspect::report::{
-    BlockReport, ChunkReport, DisksReport, FileReport, FilesOfKind, FilesReport, Inspection, ReportBody, UnitPlace,
-    UnitReport,
+    BlockReport, ChunkReport, DisksReport, FileReport, FilesOfKind, FilesReport, FlashContentReport, Inspection,
+    ReportBody, UnitPlace, UnitReport,
 };
 use std::fmt::Write;
 
@@ -18,12 +18,20 @@ pub fn text(inspection: &Inspection) -> String {
         ReportBody::File(report) => file(&mut out, report),
         ReportBody::Unit(report) => unit(&mut out, report),
         ReportBody::Block(report) => block(&mut out, report),
+        ReportBody::FlashContent(report) => flash_content(&mut out, report),
     };
     written.expect("a string accepts every write");
     if let Some(pid) = inspection.cell_pid {
         out += &format!("reported by the running cell, process {pid}\n");
     }
     out
+}
+
+fn flash_content(out: &mut String, report: &FlashContentReport) -> std::fmt::Result {
+    for file in &report.files {
+        writeln!(out, "{} {} cached, {}", file.path, size(file.cached_bytes), file.setting)?;
+    }
+    Ok(())
 }
 
 fn disks(out: &mut String, report: &DisksReport) -> std::fmt::Result {

@@ -11,11 +11,12 @@ pub enum Report {
     File = 3,
     Unit = 4,
     Block = 5,
+    FlashContent = 6,
 }
 
 impl Report {
     fn from_u8(value: u8) -> Option<Self> {
-        [Self::Disks, Self::Files, Self::File, Self::Unit, Self::Block]
+        [Self::Disks, Self::Files, Self::File, Self::Unit, Self::Block, Self::FlashContent]
             .into_iter()
             .find(|report| *report as u8 == value)
     }

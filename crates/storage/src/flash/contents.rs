@@ -2,9 +2,11 @@
 
 use super::FlashCache;
 use super::disk::Changing;
+use super::format::Object;
 use super::index::{CachedObject, pages_of};
 use super::location::PAGE;
 use super::setting::{FlashContent, FlashSetting};
+use crate::disk::Stream;
 use crate::error::{Context, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +14,13 @@ use std::sync::atomic::Ordering;
 
 /// The part of all segments that the keep queue may have, in percent.
 const KEEP_PERCENT: u64 = 80;
+
+fn add(content: &mut FlashContent, object: &CachedObject) {
+    let uses = object.uses();
+    content.cached_bytes += object.pages().max(0) as u64 * PAGE;
+    content.hits += uses.hits.load(Ordering::Relaxed);
+    content.misses += uses.misses.load(Ordering::Relaxed);
+}
 
 impl FlashCache {
     /// Returns the segments that the keep queue may have.
@@ -64,6 +73,20 @@ impl FlashCache {
         self.settings.lock().remove(&ino);
     }
 
+    /// Returns what the cache has of a file on any of the first `stripes` stripes.
+    pub fn content_of(&self, ino: u64, stripes: u16) -> FlashContent {
+        let setting = self.setting(ino);
+        let mut content = FlashContent { ino, setting, cached_bytes: 0, hits: 0, misses: 0 };
+        for stripe in 0..stripes {
+            for stream in [Stream::Data, Stream::Units] {
+                if let Some(object) = self.object(Object { stripe, ino, stream }, false) {
+                    add(&mut content, &object);
+                }
+            }
+        }
+        content
+    }
+
     /// Returns the files that have pages in the cache, requests, or a setting, in the order of their inodes.
     pub fn contents(&self) -> Vec<FlashContent> {
         let mut found: BTreeMap<u64, FlashContent> = BTreeMap::new();
@@ -73,12 +96,9 @@ impl FlashCache {
         }
         let objects: Vec<_> = self.objects.lock().values().cloned().collect();
         for object in objects {
-            let (ino, setting, uses) = (object.object.ino, object.setting(), object.uses());
-            let content =
-                found.entry(ino).or_insert(FlashContent { ino, setting, cached_bytes: 0, hits: 0, misses: 0 });
-            content.cached_bytes += object.pages().max(0) as u64 * PAGE;
-            content.hits += uses.hits.load(Ordering::Relaxed);
-            content.misses += uses.misses.load(Ordering::Relaxed);
+            let (ino, setting) = (object.object.ino, object.setting());
+            let new = FlashContent { ino, setting, cached_bytes: 0, hits: 0, misses: 0 };
+            add(found.entry(ino).or_insert(new), &object);
         }
         let is_used = |content: &FlashContent| {
             content.setting != FlashSetting::Default || content.cached_bytes + content.hits + content.misses > 0

@@ -228,6 +228,14 @@ impl Volume {
         Ok(Some(former))
     }
 
+    /// Returns what the flash cache has of a file; None if no flash cache is configured.
+    pub fn flash_content(&self, ino: Ino) -> Option<FlashContent> {
+        let setting = self.flash_setting(ino)?;
+        let nothing = FlashContent { ino, setting, cached_bytes: 0, hits: 0, misses: 0 };
+        let stripes = self.group.stripes().len() as u16;
+        Some(self.group.flash().map_or(nothing, |flash| flash.content_of(ino, stripes)))
+    }
+
     /// Returns what the flash cache has of each file.
     pub fn flash_contents(&self) -> Vec<FlashContent> {
         self.group.flash().map(|flash| flash.contents()).unwrap_or_default()

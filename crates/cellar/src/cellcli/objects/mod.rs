@@ -8,6 +8,7 @@ mod disk_group;
 mod disk_group_changes;
 mod disks;
 mod flash_cache;
+mod flash_cache_content;
 mod iorm_plan;
 mod metric_current;
 mod metric_definition;
@@ -83,12 +84,13 @@ pub trait ObjectType: Sync {
 }
 
 /// All object types that a cell has.
-static TYPES: [&dyn ObjectType; 9] = [
+static TYPES: [&dyn ObjectType; 10] = [
     &cell::Cell,
     &disks::CELL_DISK,
     &disks::GRID_DISK,
     &disk_group::DiskGroup,
     &flash_cache::FlashCache,
+    &flash_cache_content::FlashCacheContent,
     &database::Database,
     &iorm_plan::IormPlan,
     &metric_definition::MetricDefinition,
@@ -96,10 +98,9 @@ static TYPES: [&dyn ObjectType; 9] = [
 ];
 
 /// Object types of Oracle's CellCLI that a cell does not have, and why.
-const ABSENT: [(&str, &str); 9] = [
+const ABSENT: [(&str, &str); 8] = [
     ("ALERTDEFINITION", "this cell raises no alerts; dist/prometheus-alerts.yml has alert rules for Prometheus"),
     ("ALERTHISTORY", "this cell raises no alerts; dist/prometheus-alerts.yml has alert rules for Prometheus"),
-    ("FLASHCACHECONTENT", "this cell does not list the objects in its flash cache; LIST FLASHCACHE shows its use"),
     ("FLASHLOG", "this cell has no flash log"),
     ("IORMPROFILE", "this cell has no profiles; ALTER IORMPLAN has a directive for each database"),
     ("LUN", "this cell does not manage devices; LIST CELLDISK shows its disks"),

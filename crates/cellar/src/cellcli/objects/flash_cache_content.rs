@@ -1,0 +1,115 @@
+//! FLASHCACHECONTENT: what the flash cache has of each relation, and of each other file. A relation has the number of its files,
+//! which PostgreSQL calls relfilenode.
+
+use super::super::connection::Connection;
+use super::super::error::Error;
+use super::super::value::Value;
+use super::{Object, ObjectType};
+use cellar_cell::inspect::report::FlashContentFile;
+use std::collections::BTreeMap;
+
+pub struct FlashCacheContent;
+
+impl ObjectType for FlashCacheContent {
+    fn name(&self) -> &'static str {
+        "FLASHCACHECONTENT"
+    }
+
+    fn title(&self) -> &'static str {
+        "FlashCacheContent"
+    }
+
+    fn attributes(&self) -> &'static [&'static str] {
+        &[
+            "name",
+            "cachedKeepSize",
+            "cachedSize",
+            "cellFlashCache",
+            "dbID",
+            "dbUniqueName",
+            "hitCount",
+            "missCount",
+            "objectNumber",
+        ]
+    }
+
+    fn default_attributes(&self) -> &'static [&'static str] {
+        &["name", "cachedSize", "hitCount", "missCount"]
+    }
+
+    fn read(&self, cell: &Connection) -> Result<Vec<Object>, Error> {
+        Ok(objects(cell.flash_content()?))
+    }
+}
+
+/// Adds up the files of each relation. A relation has the name and the setting of its first segment.
+fn objects(files: Vec<FlashContentFile>) -> Vec<Object> {
+    let mut contents: BTreeMap<String, FlashContentFile> = BTreeMap::new();
+    for file in files {
+        let name = match (file.relation, file.path.rsplit_once('/')) {
+            (Some(number), Some((folder, _))) => format!("{folder}/{number}"),
+            _ => file.path.clone(),
+        };
+        match contents.get_mut(&name) {
+            None => drop(contents.insert(name, file)),
+            Some(content) => {
+                content.cached_bytes += file.cached_bytes;
+                content.hits += file.hits;
+                content.misses += file.misses;
+            }
+        }
+    }
+    contents.into_iter().map(|(name, content)| object(name, &content)).collect()
+}
+
+fn object(name: String, content: &FlashContentFile) -> Object {
+    let count = |number: Option<u32>| number.map_or(Value::Unset, |number| Value::Count(number.into()));
+    let database = content.database.map_or(Value::Unset, |oid| match content.root.as_str() {
+        "" => oid.to_string().into(),
+        root => format!("{root}/{oid}").into(),
+    });
+    let kept = if content.setting == "KEEP" { content.cached_bytes } else { 0 };
+    vec![
+        name.into(),
+        Value::Size(kept),
+        Value::Size(content.cached_bytes),
+        content.setting.as_str().into(),
+        count(content.database),
+        database,
+        Value::Count(content.hits),
+        Value::Count(content.misses),
+        count(content.relation),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_a_relation_are_one_object() {
+        let file = |path: &str, relation: Option<u32>, setting: &str| FlashContentFile {
+            path: path.into(),
+            root: "data".into(),
+            database: relation.map(|_| 5),
+            relation,
+            setting: setting.into(),
+            cached_bytes: 8192,
+            hits: 2,
+            misses: 3,
+        };
+        let files = vec![
+            file("data/base/5/100", Some(100), "KEEP"),
+            file("data/base/5/100.1", Some(100), "KEEP"),
+            file("data/base/5/100_vm", Some(100), "KEEP"),
+            file("data/base/5/1001", Some(1001), "DEFAULT"),
+            file("data/pg_wal/1", None, "DEFAULT"),
+        ];
+        let found = objects(files);
+        let texts: Vec<Vec<String>> = found.iter().map(|object| object.iter().map(Value::text).collect()).collect();
+        assert_eq!(texts[0], ["data/base/5/100", "24K", "24K", "KEEP", "5", "data/5", "6", "9", "100"]);
+        assert_eq!(texts[1], ["data/base/5/1001", "0", "8K", "DEFAULT", "5", "data/5", "2", "3", "1001"]);
+        assert_eq!(texts[2], ["data/pg_wal/1", "0", "8K", "DEFAULT", "", "", "2", "3", ""]);
+        assert_eq!(texts.len(), 3);
+    }
+}

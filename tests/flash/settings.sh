@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# CELL_FLASH_CACHE of relations: arguments, inheritance, rewrites, pg_dump, and what the cell then caches.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/../../scripts/lib.sh"
+
+extension_installed || die "the extension is not installed: run scripts/build.sh extension"
+work_begin flash-settings
+data=$WORK/cell1/pgdata
+
+q() { sql flash "${DB:-postgres}" -c "$1"; }
+error_of() { sqlstate_of flash postgres "$1"; }
+cellcli() { as_pg env CELLAR_CELL="$WORK/cell1.toml" "$CELLAR_BIN" cellcli -e "$1"; }
+# of RELATION: the setting that the cell has of the relation's files.
+of() { q "SELECT cell_flash_cache FROM cellar.get_flash_cache('$1'::regclass)"; }
+toast_of() { q "SELECT f.cell_flash_cache FROM pg_class c, cellar.get_flash_cache(c.reltoastrelid::regclass) f WHERE c.oid = '$1'::regclass"; }
+# becomes DESCRIPTION COMMAND VALUE: passes when the command prints the value within half a minute.
+becomes() {
+    local tries now
+    for ((tries = 0; tries < 100; tries++)); do
+        now=$(eval "$2")
+        if [ "$now" = "$3" ]; then ok "$1"; return; fi
+        sleep 0.3
+    done
+    not_ok "$1: found \"$now\", expected \"$3\""
+}
+
+cell_configure cell1 16MiB "$WORK/disk"
+sed -i "s|^log_level|flash_disks = [\"$WORK/flash\"]\nflash_cache_size = \"192MiB\"\nlog_level|" "$WORK/cell1.toml"
+printf 'model = "hdd-7k2"\nmodel_time_scale = 0.001\n' >>"$WORK/cell1.toml"
+cell_start cell1
+cluster_create flash "$data" --data-checksums
+cluster_set "$data" "shared_preload_libraries = 'cellar'" "shared_buffers = 1MB" "autovacuum = off" "cellar.compression_naptime = 1s"
+cluster_start flash "$data"
+q "CREATE EXTENSION cellar"
+q "CREATE TABLE t (id int PRIMARY KEY, note text, filler text); ALTER TABLE t ALTER note SET STORAGE EXTERNAL;
+   INSERT INTO t SELECT g, CASE WHEN g % 100 = 0 THEN repeat('x', 9000) END, repeat('f', 400) FROM generate_series(1, 20000) g;
+   CREATE TABLE p (id int) PARTITION BY RANGE (id); CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10);
+   CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20); CREATE INDEX pi ON p (id);
+   CREATE ROLE stranger; GRANT SELECT ON t TO stranger; CREATE VIEW seen AS SELECT 1"
+mkdir -p "$WORK/plain"
+[ "$(id -u)" != 0 ] || chown "$OS_USER" "$WORK/plain"
+q "CREATE TABLESPACE plain LOCATION '$WORK/plain'"
+q "CREATE TABLE elsewhere (id int) TABLESPACE plain"
+
+# ---------------------------------------------------------------- arguments
+check_equal "an unknown value is rejected" "$(error_of "SELECT cellar.set_flash_cache('t', 'ALWAYS')")" 22023
+check_equal "a table of another owner is rejected" "$(error_of "SET ROLE stranger; SELECT cellar.set_flash_cache('t', 'KEEP')")" 42501
+check_equal "a tablespace of another owner is rejected" "$(error_of "SET ROLE stranger; SELECT cellar.set_tablespace_flash_cache('pg_default', 'KEEP')")" 42501
+check_equal "a tablespace that does not exist is rejected" "$(error_of "SELECT cellar.set_tablespace_flash_cache('nowhere', 'KEEP')")" 42704
+check_equal "only superusers write the settings directly" "$(error_of "SET ROLE stranger; DELETE FROM cellar.flash_cache_setting")" 42501
+check_equal "only superusers give files a setting" "$(error_of "SET ROLE stranger; SELECT cellar.apply_flash_cache('t'::regclass, 'NONE')")" 42501
+check_equal "a view is rejected" "$(error_of "SELECT cellar.set_flash_cache('seen', 'KEEP')")" 42809
+check_equal "a system catalog is rejected" "$(error_of "SELECT cellar.set_flash_cache('pg_class', 'KEEP')")" 42809
+check_equal "a table that is not on a cell is rejected" "$(error_of "SELECT cellar.set_flash_cache('elsewhere', 'KEEP')")" 55000
+check_equal "NULL as the relation is rejected" "$(error_of "SELECT cellar.set_flash_cache(NULL, 'KEEP')")" 22004
+
+# ---------------------------------------------------------------- inheritance
+q "SELECT cellar.set_flash_cache('t', 'keep')" >/dev/null
+check_equal "a table has the setting" "$(of t)" KEEP
+check_equal "so does its TOAST table" "$(toast_of t)" KEEP
+check_equal "its index has its own" "$(of t_pkey)" DEFAULT
+q "SELECT cellar.set_flash_cache('t_pkey', 'none')" >/dev/null
+check_equal "an index has the setting" "$(of t_pkey)" NONE
+q "SELECT cellar.set_flash_cache('p', 'none'), cellar.set_flash_cache('p2', 'keep'), cellar.set_flash_cache('pi', 'keep')" >/dev/null
+check_equal "a partition inherits, unless it has its own; indexes inherit from the partitioned index" "$(of p1) $(of p2) $(of p1_id_idx)" "NONE KEEP KEEP"
+q "SELECT cellar.set_flash_cache('p2', NULL)" >/dev/null
+check_equal "without its own, it inherits again" "$(of p2)" NONE
+q "SELECT cellar.set_tablespace_flash_cache('pg_default', 'keep')" >/dev/null
+q "CREATE TABLE later (id int)"
+becomes "a new table has the setting of its tablespace" "of later" KEEP
+check_equal "that of a parent comes first" "$(of p1)" NONE
+q "SELECT cellar.set_tablespace_flash_cache('pg_default', NULL)" >/dev/null
+check_equal "the setting of a tablespace can be removed" "$(of later) $(of t)" "DEFAULT KEEP"
+
+# ---------------------------------------------------------------- rewrites
+for statement in "VACUUM FULL t" "CLUSTER t USING t_pkey" "REINDEX TABLE t" "REINDEX INDEX CONCURRENTLY t_pkey"; do
+    q "$statement"
+    becomes "the settings follow $statement" 'echo "$(of t) $(toast_of t) $(of t_pkey)"' "KEEP KEEP NONE"
+done
+q "CREATE TABLE emptied AS SELECT 1 AS id"
+q "SELECT cellar.set_flash_cache('emptied', 'none')" >/dev/null
+q "TRUNCATE emptied"
+becomes "the setting follows TRUNCATE" "of emptied" NONE
+
+# ---------------------------------------------------------------- contents
+q "CHECKPOINT"
+for pass in 1 2; do q "SELECT count(filler) FROM t" >/dev/null; sleep 1; done
+cached=$(q "SELECT cached_keep_bytes FROM cellar.flash_cache_content WHERE relation = 't'::regclass")
+size=$(q "SELECT pg_relation_size('t')")
+check "a table with KEEP is in flash: $cached of $size bytes" [ "$cached" -gt $((size * 8 / 10)) ]
+number=$(q "SELECT pg_relation_filenode('t')")
+check_equal "cellcli lists it by its number" \
+    "$(cellcli "list flashcachecontent attributes cellFlashCache where objectNumber = $number and cachedKeepSize > 0" | tr -d '\t ')" KEEP
+q "SELECT cellar.set_flash_cache('t', 'none')" >/dev/null
+check_equal "NONE removes it from flash" "$(q "SELECT cached_bytes FROM cellar.get_flash_cache('t')")" 0
+q "SELECT sum(length(filler)) FROM t WHERE id % 7 = 0" >/dev/null
+check_equal "and does not cache it again" "$(q "SELECT cached_bytes FROM cellar.get_flash_cache('t')")" 0
+
+# ---------------------------------------------------------------- pg_dump
+q "SELECT cellar.set_tablespace_flash_cache('plain', 'none')" >/dev/null
+as_pg "$PG_BIN/pg_dump" -h "$WORK/run" -p "$(cluster_port flash)" -U postgres postgres >"$WORK/dump.sql"
+q "CREATE DATABASE copied"
+as_pg "$PG_BIN/psql" -X -q -v ON_ERROR_STOP=1 -h "$WORK/run" -p "$(cluster_port flash)" -U postgres -d copied -f "$WORK/dump.sql" >"$WORK/restore.log" 2>&1 || not_ok "the dump is restored: $(tail -n 3 "$WORK/restore.log" | tr '\n' ' ')"
+settings="SELECT string_agg(concat(relation, ' ', setting), ', ' ORDER BY relation::text) FROM cellar.flash_cache_settings WHERE relation::text !~ 'pg_toast'"
+check_equal "pg_dump keeps the settings" "$(DB=copied q "$settings")" "$(q "$settings")"
+becomes "and the cell gets those of the copy" 'DB=copied of t_pkey' NONE
+
+# ---------------------------------------------------------------- removal
+q "DROP TABLE t; DROP INDEX pi; DROP TABLE p"
+check_equal "settings of dropped relations are removed" "$(q "SELECT string_agg(relation::text, ',') FROM cellar.flash_cache_setting")" emptied
+cluster_stop flash
+cell_stop cell1
+sed -i '/^flash_/d' "$WORK/cell1.toml"
+cell_start cell1
+cluster_start flash "$data"
+check_equal "a cell without flash cache is an error" "$(error_of "SELECT cellar.set_flash_cache('emptied', 'keep')")" 55000
+check_equal "a setting can be removed without flash cache" "$(error_of "SELECT cellar.set_flash_cache('emptied', NULL)")" ""
+checks_end
