@@ -3,8 +3,9 @@
  * launcher.c
  *	  The launcher: the background worker that runs everything periodic.
  *
- * The launcher samples the active sessions itself (awr/sampler.c), and starts two
- * kinds of workers, which connect to a database and exit when done:
+ * The launcher samples the active sessions itself (awr/sampler.c), publishes the
+ * names of databases for the cells (cell/names.c), and starts two kinds of workers,
+ * which connect to a database and exit when done:
  *
  * - the policy worker (compression/policy_worker.c): every
  *	 cellar.compression_naptime seconds one for each database in turn, so at most
@@ -103,15 +104,12 @@ start_worker(BackgroundWorkerHandle **handle, const char *function, const char *
 }
 
 /*
- * Returns the OIDs of the databases that allow connections, allocated in the
- * given context: all of them, or the one of the given name.  The catalog is
- * scanned without its indexes: opening these can fail without a database
- * connection.
+ * Calls a function for each database.  The catalog is scanned without its indexes:
+ * opening these can fail without a database connection.
  */
-static List *
-list_databases(MemoryContext context, const char *name)
+static void
+for_each_database(void (*visit) (Form_pg_database database, void *arg), void *arg)
 {
-	List	   *found = NIL;
 	Relation	rel;
 	TableScanDesc scan;
 	HeapTuple	tuple;
@@ -120,20 +118,61 @@ list_databases(MemoryContext context, const char *name)
 	rel = table_open(DatabaseRelationId, AccessShareLock);
 	scan = table_beginscan_catalog(rel, 0, NULL);
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
-	{
-		Form_pg_database database = (Form_pg_database) GETSTRUCT(tuple);
-		MemoryContext old = MemoryContextSwitchTo(context);
-
-		/* datconnlimit is -2 if a DROP DATABASE was interrupted. */
-		if (database->datallowconn && database->datconnlimit != -2 &&
-			(name == NULL || strcmp(NameStr(database->datname), name) == 0))
-			found = lappend_oid(found, database->oid);
-		MemoryContextSwitchTo(old);
-	}
+		visit((Form_pg_database) GETSTRUCT(tuple), arg);
 	table_endscan(scan);
 	table_close(rel, AccessShareLock);
 	CommitTransactionCommand();
-	return found;
+}
+
+typedef struct DatabaseSearch
+{
+	MemoryContext context;
+	const char *name;			/* NULL: all databases */
+	List	   *found;			/* OID list */
+} DatabaseSearch;
+
+static void
+add_connectable(Form_pg_database database, void *arg)
+{
+	DatabaseSearch *search = arg;
+	MemoryContext old = MemoryContextSwitchTo(search->context);
+
+	/* datconnlimit is -2 if a DROP DATABASE was interrupted. */
+	if (database->datallowconn && database->datconnlimit != -2 &&
+		(search->name == NULL || strcmp(NameStr(database->datname), search->name) == 0))
+		search->found = lappend_oid(search->found, database->oid);
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Returns the OIDs of the databases that allow connections, allocated in the
+ * given context: all of them, or the one of the given name.
+ */
+static List *
+list_databases(MemoryContext context, const char *name)
+{
+	DatabaseSearch search = {.context = context,.name = name,.found = NIL};
+
+	for_each_database(add_connectable, &search);
+	return search.found;
+}
+
+/* ---- names for the cells ---- */
+
+/* Publishes the names of all databases, and returns when to do so again. */
+static TimestampTz
+publish_names(TimestampTz now)
+{
+	static TimestampTz due = 0;
+
+	/* A longer wait means that the clock was set back. */
+	if (now < due && due - now <= USECS_PER_SEC)
+		return due;
+	cellar_begin_names();
+	for_each_database(cellar_add_name, NULL);
+	cellar_publish_names();
+	due = now + USECS_PER_SEC;
+	return due;
 }
 
 /* ---- policies ---- */
@@ -214,6 +253,7 @@ cellar_launcher_main(Datum arg)
 		TimestampTz next = TimestampTzPlusMilliseconds(now, MAX_SLEEP_MS);
 
 		next = Min(next, cellar_sample_sessions(now));
+		next = Min(next, publish_names(now));
 		if (!RecoveryInProgress())
 		{
 			next = Min(next, run_policies(now));

@@ -191,6 +191,15 @@ cellar_read_consumer_group(int slot, int pid, const char *application, char *gro
 		strlcpy(group, DEFAULT_GROUP, NAMEDATALEN);
 }
 
+/* Fills in the consumer group of this process.  A parallel worker belongs to the group of its leader. */
+void
+cellar_own_consumer_group(char *group)
+{
+	PGPROC	   *session = MyProc->lockGroupLeader != NULL ? MyProc->lockGroupLeader : MyProc;
+
+	cellar_read_consumer_group(CellarProcNumber(session), session->pid, application_name, group);
+}
+
 /* Removes the names to which no sample refers.  Returns the index of one of them, or -1. */
 static int
 remove_unused_names(void)

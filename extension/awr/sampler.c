@@ -32,6 +32,7 @@
 #include "utils/timestamp.h"
 
 #include "cellar/awr.h"
+#include "cellar/cell.h"
 #include "cellar/compat.h"
 #include "cellar/statement_table.h"
 
@@ -281,7 +282,8 @@ cellar_request_awr(void)
 									add_size(cellar_statements_bytes(), cellar_texts_bytes())));
 	RequestAddinShmemSpace(add_size(add_size(cellar_current_plans_bytes(), cellar_consumer_groups_bytes()),
 									cellar_relations_bytes()));
-	RequestNamedLWLockTranche("cellar awr", 5);
+	RequestAddinShmemSpace(cellar_names_bytes());
+	RequestNamedLWLockTranche("cellar awr", 6);
 }
 
 /* Attaches to what AWR has in shared memory, and initializes it first.  The caller holds AddinShmemInitLock. */
@@ -297,6 +299,7 @@ cellar_init_awr(void)
 	cellar_current_plans_init();
 	cellar_consumer_groups_init();
 	cellar_relations_init(&locks[4].lock);
+	cellar_names_init(&locks[5].lock);
 	cellar_install_utility_statements();
 }
 

@@ -19,6 +19,7 @@
 #include "storage/latch.h"
 #include "utils/memutils.h"
 
+#include "cellar/awr.h"
 #include "cellar/cell.h"
 #include "cellar/statistics.h"
 
@@ -30,13 +31,9 @@ static CellarSession *idle_sessions[SESSIONS_CACHED];
 static uint32 wait_event_smart_table_scan = 0;
 static uint32 wait_event_smart_index_scan = 0;
 
-/*
- * Returns an idle connection to the cell from the cache, or a new one.  Returns
- * NULL with *error filled if the cell cannot be reached.  Raises an error if
- * the socket path is too long.
- */
-CellarSession *
-cellar_session_open(const char *socket_path, CellarError *error)
+/* Returns an idle connection to the cell from the cache, or a new one. */
+static CellarSession *
+open_session(const char *socket_path, CellarError *error)
 {
 	CellarSession *session;
 	CellarConnection *connection;
@@ -77,6 +74,25 @@ cellar_session_open(const char *socket_path, CellarError *error)
 	}
 	session->connection = connection;
 	strlcpy(session->socket_path, socket_path, sizeof(session->socket_path));
+	return session;
+}
+
+/*
+ * Returns an idle connection to the cell from the cache, or a new one.  Returns
+ * NULL with *error filled if the cell cannot be reached.  Raises an error if
+ * the socket path is too long.
+ */
+CellarSession *
+cellar_session_open(const char *socket_path, CellarError *error)
+{
+	CellarSession *session = open_session(socket_path, error);
+	char		group[NAMEDATALEN];
+
+	if (session != NULL)
+	{
+		cellar_own_consumer_group(group);
+		cellar_tell_own_group(session->connection, MyProcPid, group);
+	}
 	return session;
 }
 

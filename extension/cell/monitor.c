@@ -19,7 +19,7 @@
  * of the cluster is down, because recovery needs the files: the server would not
  * start again.
  *
- * The monitor also warns when recovery_init_sync_method becomes unsafe
+ * The monitor also tells the cells names (names.c), and warns when recovery_init_sync_method becomes unsafe
  * (sync_method.c).
  *
  *-------------------------------------------------------------------------
@@ -79,7 +79,10 @@ mounted_cell(const char *socket_path)
 	return NULL;
 }
 
-/* Adds cells of the cluster that are not watched yet. */
+/*
+ * Adds cells of the cluster that are not watched yet, and tells the watched ones the
+ * names of databases and the consumer groups.
+ */
 static void
 watch_new_cells(void)
 {
@@ -87,14 +90,24 @@ watch_new_cells(void)
 
 	foreach(lc, cellar_cluster_cells())
 	{
-		const char *socket_path = ((CellarClusterCell *) lfirst(lc))->location.socket_path;
+		CellarClusterCell *mounted = lfirst(lc);
+		const char *socket_path = mounted->location.socket_path;
 		MemoryContext oldcontext;
 		WatchedCell *cell;
 		ListCell   *known;
 		bool		found = false;
 
 		foreach(known, watched)
-			found |= strcmp(((WatchedCell *) lfirst(known))->socket_path, socket_path) == 0;
+		{
+			cell = lfirst(known);
+			if (strcmp(cell->socket_path, socket_path) != 0)
+				continue;
+			found = true;
+			/* The names of a new daemon wait until its mount is known. */
+			if (cell->connection != NULL && cell->instance != 0 &&
+				cellar_instance(cell->connection) == cell->instance)
+				cellar_tell_cell(cell->connection, mounted);
+		}
 		if (found)
 			continue;
 		oldcontext = MemoryContextSwitchTo(TopMemoryContext);

@@ -4,7 +4,7 @@
 #![no_main]
 
 use cellar_format::wire::{
-    BatchHeader, BlockRange, CellStatus, ColumnHeader, CompressProgress, CompressRequest, DueQuery, DueUnits, ErrorReport,
+    BatchHeader, BlockRange, CellStatus, ColumnHeader, CompressProgress, CompressRequest, ConsumerGroups, DatabaseNames, DueQuery, DueUnits, ErrorReport,
     Expr, FileIoCounts, FileIoQuery, FileTypeIoCounts, FrameHeader, HeapTids, Hello, InspectQuery, LeafLinks, Passthru, RangeDone, RowEntry, ScanRequest, Units,
     UnitsQuery, XidQuery, XidStates,
 };
@@ -23,7 +23,7 @@ macro_rules! round_trip {
 
 fuzz_target!(|data: &[u8]| {
     let [pick, bytes @ ..] = data else { return };
-    match pick % 25 {
+    match pick % 27 {
         0 => {
             if let Ok(request) = ScanRequest::decode(bytes) {
                 let _ = Plan::compile(&request);
@@ -53,6 +53,8 @@ fuzz_target!(|data: &[u8]| {
         21 => round_trip!(FileTypeIoCounts, bytes),
         22 => round_trip!(LeafLinks, bytes),
         23 => round_trip!(HeapTids, bytes),
+        24 => round_trip!(DatabaseNames, bytes),
+        25 => round_trip!(ConsumerGroups, bytes),
         _ => {
             let _ = ColumnHeader::decode(bytes);
             let _ = RowEntry::decode(bytes);

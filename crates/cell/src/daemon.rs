@@ -252,7 +252,7 @@ fn flash_options(config: &FlashCache, iorm: &Arc<Iorm>) -> FlashOptions {
     let disks = config.disks.iter().zip(&config.models).enumerate().map(|(number, (path, model))| {
         let (to_open, model, iorm) = (path.clone(), model.clone(), iorm.clone());
         // Models of flash disks are not synchronized with models of cell disks.
-        let open = move || disks::open(&to_open, FLASH_MODEL_NUMBER + number, model.as_ref(), &iorm);
+        let open = move || disks::open_flash(&to_open, FLASH_MODEL_NUMBER + number, model.as_ref(), &iorm);
         let opened = within(FlashOptions::TIMEOUT, open);
         opened
             .inspect_err(|error| {

@@ -1,7 +1,7 @@
 //! The cell disks of a configuration: which engine stores them, and which device model they follow.
 
 use cellar_storage::disk::{CountedDisk, DeviceDisk, DirectoryDisk, Disk, FileMedium, ModelDisk, ModelParameters};
-use cellar_storage::iorm::{Iorm, ScheduledDisk};
+use cellar_storage::iorm::{Iorm, Medium, ScheduledDisk};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +20,20 @@ pub struct DiskModel {
 /// otherwise. `number` is the disk's position in the configuration; models of different
 /// numbers are not synchronized. `iorm` orders the disk's requests.
 pub fn open(path: &Path, number: usize, model: Option<&DiskModel>, iorm: &Iorm) -> io::Result<Arc<dyn Disk>> {
+    open_medium(path, number, model, (iorm, Medium::Disk))
+}
+
+/// Like [`open`], a disk of the flash cache.
+pub fn open_flash(path: &Path, number: usize, model: Option<&DiskModel>, iorm: &Iorm) -> io::Result<Arc<dyn Disk>> {
+    open_medium(path, number, model, (iorm, Medium::Flash))
+}
+
+fn open_medium(
+    path: &Path,
+    number: usize,
+    model: Option<&DiskModel>,
+    (iorm, medium): (&Iorm, Medium),
+) -> io::Result<Arc<dyn Disk>> {
     let disk: Arc<dyn Disk> = match FileMedium::is_device(path) {
         true => Arc::new(DeviceDisk::open(path)?),
         false if !path.exists() && !is_creatable(path) => {
@@ -36,7 +50,7 @@ pub fn open(path: &Path, number: usize, model: Option<&DiskModel>, iorm: &Iorm) 
     };
     // Outside the counters: latencies of disks do not include the time in the queue.
     let parameters = model.map(|model| (&model.parameters, model.time_scale));
-    Ok(Arc::new(ScheduledDisk::new(Arc::new(CountedDisk::new(disk)), iorm, parameters)))
+    Ok(Arc::new(ScheduledDisk::new(Arc::new(CountedDisk::new(disk)), iorm, medium, parameters)))
 }
 
 /// Returns whether a start creates a directory at a path that does not exist: not where the path of a device would be.

@@ -1,5 +1,7 @@
 //! `cellar cellcli` with a running cell, as an operator types it.
 
+use cellar_client::connection::Connection;
+use cellar_format::wire::{ConsumerGroups, DatabaseNames, Hello};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,6 +9,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// A cell with two copies of its data on two directories.
 struct Cell {
@@ -279,6 +282,51 @@ fn a_limit_slows_reads_of_one_database_of_a_running_cell_only() {
     }
     cell.text("alter iormplan objective=off");
     assert!(3 * read_blocks(&limited, BLOCKS) < slow);
+}
+
+#[test]
+fn a_plan_and_metrics_use_the_names_that_the_server_tells() {
+    const BLOCKS: u32 = 50;
+    let cell = Cell::with_group(|disk, _| {
+        format!(
+            "disks = [\"{disk}\"]\nmodel = \"hdd-15k\"\nmodel_time_scale = 0.2\n[iorm]\nobjective = \"high_throughput\"\n"
+        )
+    });
+    // Two clusters, each with a database 16384.
+    let [limited, other] = ["pg1/base/16384", "pg2/base/16384"].map(|folder| {
+        let folder = cell.path("mount").join(folder);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("1"), vec![1; 8192 * FILE_BLOCKS as usize]).unwrap();
+        folder.join("1")
+    });
+    let shown = || cell.json("list database attributes name").to_string();
+    assert_eq!(shown(), r#"[{"name":"pg1/16384"},{"name":"pg2/16384"}]"#);
+    // The kernel tells the cell the thread that reads, which is the process of a backend.
+    let thread = fs::read_link("/proc/thread-self").unwrap();
+    let thread: u32 = thread.file_name().unwrap().to_str().unwrap().parse().unwrap();
+    let told = [("pg1", "sales"), ("pg2", "hr")].map(|(root, name)| {
+        let hello = Hello { backend_pid: std::process::id(), database: 0, system_identifier: 0, incarnation: 0 };
+        let mut connection = Connection::open(&cell.path("cell.sock"), hello).unwrap();
+        // The cell processes the frames in this order.
+        connection.tell_group(ConsumerGroups { processes: vec![(thread, "reports".into())] });
+        connection.tell_names(DatabaseNames { roots: vec![root.into()], databases: vec![(16384, name.into())] });
+        connection
+    });
+    let started = Instant::now();
+    while shown() != r#"[{"name":"sales"},{"name":"hr"}]"# {
+        assert!(started.elapsed() < Duration::from_secs(10), "{}", shown());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    cell.text("alter iormplan dbplan=((name=sales,share=1,limit=1))");
+    let (slow, fast) = (read_blocks(&limited, BLOCKS), read_blocks(&other, BLOCKS));
+    assert!(slow > 3 * fast, "limited {slow:?}, other cluster {fast:?}");
+    let groups = || {
+        let groups =
+            cell.json("list metriccurrent where name = 'CG_IO_RQ_SM' attributes metricObjectName, metricValue");
+        groups.to_string()
+    };
+    assert!(groups().contains(r#""sales.reports""#) && groups().contains(r#""hr.reports""#), "{}", groups());
+    drop(told);
 }
 
 #[test]

@@ -415,6 +415,31 @@ extern CellarConnection *cellar_connect(const char *socket_path, uint32_t backen
 										CellarError *error);
 extern void cellar_close(CellarConnection *connection);
 
+/* The name of a database (by OID), or the consumer group of a process. */
+typedef struct CellarName
+{
+	uint32_t	number;
+	const char *name;
+} CellarName;
+
+/*
+ * Tells the cell the names of all databases of the cluster, and the
+ * directories of the cluster on the cell.  Sends nothing if the cell was told
+ * the same on this connection, or while earlier data waits to be sent: call
+ * this again later.
+ */
+extern void cellar_tell_names(CellarConnection *connection, const char *const *roots, size_t nroots,
+							  const CellarName *databases, size_t ndatabases);
+
+/* Like cellar_tell_names(), the consumer groups of all processes. */
+extern void cellar_tell_groups(CellarConnection *connection, const CellarName *processes, size_t nprocesses);
+
+/*
+ * Tells the cell the consumer group of this process, for the requests that
+ * follow.
+ */
+extern void cellar_tell_own_group(CellarConnection *connection, uint32_t pid, const char *group);
+
 /* Returns the descriptor to wait on.  cellar_scan_open() may change it. */
 extern int	cellar_socket(const CellarConnection *connection);
 

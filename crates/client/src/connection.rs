@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 use cellar_format::bytes::Corrupt;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BlockRange, CompressProgress, CompressRequest, DueQuery, DueUnits, ErrorReport, FRAME_HEADER_BYTES, FileIoCounts,
-    FileIoQuery, FileTypeIoCounts, FrameError, FrameHeader, GroupAction, GroupRequest, HeapTids, Hello, Kind,
-    LeafLinks, PROTOCOL_VERSION, Passthru, RangeDone, RelationBlocks, Units, UnitsQuery, Welcome, XidQuery, XidState,
-    XidStates,
+    BlockRange, CompressProgress, CompressRequest, ConsumerGroups, DatabaseNames, DueQuery, DueUnits, ErrorReport,
+    FRAME_HEADER_BYTES, FileIoCounts, FileIoQuery, FileTypeIoCounts, FrameError, FrameHeader, GroupAction,
+    GroupRequest, HeapTids, Hello, Kind, LeafLinks, PROTOCOL_VERSION, Passthru, RangeDone, RelationBlocks, Units,
+    UnitsQuery, Welcome, XidQuery, XidState, XidStates,
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -82,6 +82,9 @@ pub struct Connection {
     /// The last event delivered a whole frame; the next call starts to receive another frame.
     frame_delivered: bool,
     failed: Option<ErrorReport>,
+    /// What the cell was told last on this connection.
+    told_names: DatabaseNames,
+    told_groups: ConsumerGroups,
 }
 
 impl Connection {
@@ -102,6 +105,8 @@ impl Connection {
             payload_filled: 0,
             frame_delivered: false,
             failed: None,
+            told_names: DatabaseNames::default(),
+            told_groups: ConsumerGroups::default(),
         };
         connection.send_hello();
         Ok(connection)
@@ -176,6 +181,30 @@ impl Connection {
     pub fn query_group(&mut self) {
         let query = GroupRequest::on_group(GroupAction::Status);
         self.send(Kind::GroupRequest, |out| query.encode(out));
+    }
+
+    /// Tells the names of the databases of a cluster, unless the cell was told the same. Does nothing while earlier bytes wait to be
+    /// sent: call again later.
+    pub fn tell_names(&mut self, names: DatabaseNames) {
+        if self.outgoing.is_empty() && names != self.told_names {
+            self.send(Kind::DatabaseNames, |out| names.encode(out));
+            self.told_names = names;
+        }
+    }
+
+    /// Like [`Self::tell_names`], the consumer groups of the processes of a server.
+    pub fn tell_all_groups(&mut self, groups: ConsumerGroups) {
+        if self.outgoing.is_empty() {
+            self.tell_group(groups);
+        }
+    }
+
+    /// Tells the consumer group of this process before the next request, unless the cell was told the same.
+    pub fn tell_group(&mut self, groups: ConsumerGroups) {
+        if groups != self.told_groups {
+            self.send(Kind::ConsumerGroups, |out| groups.encode(out));
+            self.told_groups = groups;
+        }
     }
 
     pub fn answer_xids(&mut self, states: Vec<XidState>) {
@@ -274,6 +303,8 @@ impl Connection {
             | Kind::GroupRequest
             | Kind::IormRequest
             | Kind::IormReport
+            | Kind::DatabaseNames
+            | Kind::ConsumerGroups
             | Kind::MetricsQuery
             | Kind::Metrics => {
                 return Err(Corrupt::new("frame kind", 4, format!("{kind:?} from a cell")));
@@ -360,6 +391,9 @@ impl Connection {
         self.instance = None;
         self.reset_frame();
         self.send_hello();
+        self.told_names = DatabaseNames::default();
+        let groups = std::mem::take(&mut self.told_groups);
+        self.tell_group(groups);
     }
 
     fn send(&mut self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use cellar_client::connection::{Connection, Event};
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BATCH_HEADER_BYTES, BatchHeader, BatchMode, BlockRange, ColumnHeader, ErrorReport, FrameHeader, Hello, Kind,
-    PROTOCOL_VERSION, RangeDone, Welcome, XidQuery, XidState,
+    BATCH_HEADER_BYTES, BatchHeader, BatchMode, BlockRange, ColumnHeader, ConsumerGroups, DatabaseNames, ErrorReport,
+    FrameHeader, Hello, Kind, PROTOCOL_VERSION, RangeDone, Welcome, XidQuery, XidState,
 };
 
 struct Peer {
@@ -222,6 +222,45 @@ fn a_new_scan_receives_no_frame_of_an_abandoned_scan() {
     let (mut second, _) = listener.accept().unwrap();
     second.write_all(&frame(Kind::XidQuery, |out| XidQuery { xids: vec![5] }.encode(out))).unwrap();
     assert!(matches!(event(&mut connection), Event::XidQuery(_)));
+}
+
+/// Receives a frame that the client has sent.
+fn sent(stream: &mut UnixStream) -> (Kind, Vec<u8>) {
+    let mut header = [0; 16];
+    stream.read_exact(&mut header).unwrap();
+    let FrameHeader { kind, payload_bytes } = FrameHeader::decode(&header).unwrap();
+    let mut payload = vec![0; payload_bytes as usize];
+    stream.read_exact(&mut payload).unwrap();
+    (kind, payload)
+}
+
+#[test]
+fn names_are_sent_when_they_change_and_the_own_group_also_on_the_socket_of_a_new_scan() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cell.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let hello = Hello { backend_pid: 1, database: 2, system_identifier: 3, incarnation: 4 };
+    let mut connection = Connection::open(&path, hello).unwrap();
+    let (mut first, _) = listener.accept().unwrap();
+    let names = |name: &str| DatabaseNames { roots: vec!["pg".into()], databases: vec![(5, name.into())] };
+    let group = |group: &str| ConsumerGroups { processes: vec![(1, group.into())] };
+    for name in ["sales", "sales", "sold"] {
+        connection.tell_names(names(name));
+        connection.tell_group(group(name));
+    }
+    connection.scan_range(BlockRange { first: 0, end: 10 });
+    assert_eq!(sent(&mut first).0, Kind::Hello);
+    for name in ["sales", "sold"] {
+        let (kind, payload) = sent(&mut first);
+        assert_eq!((kind, DatabaseNames::decode(&payload).unwrap()), (Kind::DatabaseNames, names(name)));
+        let (kind, payload) = sent(&mut first);
+        assert_eq!((kind, ConsumerGroups::decode(&payload).unwrap()), (Kind::ConsumerGroups, group(name)));
+    }
+    assert_eq!(sent(&mut first).0, Kind::ScanRange);
+    // The answer to the range is still outstanding.
+    connection.scan_open(Ok(vec![0; 8]));
+    let (mut second, _) = listener.accept().unwrap();
+    assert_eq!([(); 3].map(|()| sent(&mut second).0), [Kind::Hello, Kind::ConsumerGroups, Kind::ScanOpen]);
 }
 
 #[test]

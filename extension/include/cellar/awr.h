@@ -55,6 +55,7 @@ extern char *cellar_consumer_group_mappings;
 extern Size cellar_consumer_groups_bytes(void);
 extern void cellar_consumer_groups_init(void);
 extern void cellar_read_consumer_group(int slot, int pid, const char *application, char *group);
+extern void cellar_own_consumer_group(char *group);
 extern uint16 cellar_consumer_group_number(const char *group);
 extern const char *cellar_consumer_group_name(uint16 number);
 extern bool cellar_check_consumer_group(char **value, void **extra, GucSource source);

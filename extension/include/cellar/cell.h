@@ -8,8 +8,10 @@
 #ifndef CELLAR_CELL_H
 #define CELLAR_CELL_H
 
+#include "catalog/pg_database.h"
 #include "nodes/execnodes.h"
 #include "storage/latch.h"
+#include "storage/lwlock.h"
 #include "utils/relcache.h"
 
 #include "cellar/compat.h"
@@ -60,6 +62,15 @@ extern void cellar_install_previous_mount_wait(void);
 /* monitor.c */
 
 extern void cellar_register_monitor(void);
+
+/* names.c */
+
+extern Size cellar_names_bytes(void);
+extern void cellar_names_init(LWLock *lock);
+extern void cellar_begin_names(void);
+extern void cellar_add_name(Form_pg_database database, void *arg);
+extern void cellar_publish_names(void);
+extern void cellar_tell_cell(CellarConnection *connection, const CellarClusterCell *cell);
 
 /* sync_method.c */
 

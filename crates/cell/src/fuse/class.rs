@@ -9,24 +9,34 @@ use cellar_storage::{Ino, SpacePriority, Volume};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The classes of the files in use. An entry lives until the kernel forgets the inode.
+/// The classes of the files in use. An entry lives until the kernel forgets the inode, or a database gets another number.
 #[derive(Debug, Default)]
-pub struct Classes(RwLock<HashMap<Ino, Arc<FileClass>>>);
+pub struct Classes {
+    by_inode: RwLock<HashMap<Ino, Arc<FileClass>>>,
+    /// The numbering of databases that the classes contain.
+    numbering: AtomicU64,
+}
 
 #[derive(Debug)]
 pub struct FileClass {
     is_wal: bool,
     /// The priority of requests for space by a process that neither writes a checkpoint nor recovers.
     pub priority: SpacePriority,
-    /// Whose requests to the disks those for the file are.
-    pub origin: Origin,
+    /// Whose requests to the disks those for the file are, without the consumer group.
+    origin: Origin,
     counters: Arc<Counters>,
     relation: Option<Arc<RelationCounters>>,
 }
 
 impl FileClass {
+    /// Returns whose requests to the disks those of a process for the file are.
+    pub fn origin_of(&self, process: u32, iorm: &Iorm) -> Origin {
+        with_group(self.origin, process, iorm)
+    }
+
     pub fn count(&self, kind: FileIoKind, bytes: usize, took: Duration) {
         let kind = match kind {
             FileIoKind::DataFileWrite if self.is_wal => FileIoKind::WalWrite,
@@ -42,7 +52,13 @@ impl FileClass {
 impl Classes {
     /// Returns a file's class, which is determined from the path at the first call.
     pub fn of(&self, ino: Ino, volume: &Volume, stats: &IoStats, iorm: &Iorm) -> Arc<FileClass> {
-        if let Some(class) = self.0.read().get(&ino) {
+        let numbering = iorm.numbering();
+        if self.numbering.load(Ordering::Acquire) != numbering {
+            let mut classes = self.by_inode.write();
+            classes.clear();
+            self.numbering.store(numbering, Ordering::Release);
+        }
+        if let Some(class) = self.by_inode.read().get(&ino) {
             return class.clone();
         }
         let path = volume.path_of(ino).unwrap_or_default();
@@ -56,7 +72,10 @@ impl Classes {
             counters: stats.of_type(area, file_type),
             relation: relation.map(|(relation, _)| relation),
         });
-        let mut classes = self.0.write();
+        let mut classes = self.by_inode.write();
+        if iorm.numbering() != numbering {
+            return class;
+        }
         if evicts {
             // The next operation on a file of an evicted relation finds the class again, with counters.
             classes.retain(|_, class| class.relation.as_ref().is_none_or(|relation| !relation.is_evicted()));
@@ -67,8 +86,8 @@ impl Classes {
 
     pub fn forget(&self, ino: Ino) {
         // Take the read lock first: most inodes that the kernel forgets have no entry.
-        if self.0.read().contains_key(&ino) {
-            self.0.write().remove(&ino);
+        if self.by_inode.read().contains_key(&ino) {
+            self.by_inode.write().remove(&ino);
         }
     }
 }
@@ -114,19 +133,25 @@ pub fn type_of(path: &str) -> FileType {
 
 /// Returns whose requests those for a file are. WAL belongs to all databases of a cluster.
 fn origin_of(area: &Area, file_type: FileType, iorm: &Iorm) -> Origin {
-    let database = area.database.map_or(DatabaseId::OTHER, |oid| match area.root.as_str() {
-        "" => iorm.database(&oid.to_string()),
-        root => iorm.database(&format!("{root}/{oid}")),
-    });
+    let database = area.database.map_or(DatabaseId::OTHER, |oid| iorm.database(&area.root, oid));
     match file_type {
         FileType::Wal => Origin { database, group: GroupId::BACKGROUND, kind: IoKind::Redo },
         _ => Origin { database, ..Origin::default() },
     }
 }
 
-/// Returns the origin of the requests of a scan of a relation's file.
-pub fn origin(path: &str, iorm: &Iorm) -> Origin {
-    Origin { kind: IoKind::Large, ..origin_of(&area(path), FileType::Relation, iorm) }
+/// Returns the origin of the requests of a process that scans a relation's file.
+pub fn origin(path: &str, process: u32, iorm: &Iorm) -> Origin {
+    let origin = Origin { kind: IoKind::Large, ..origin_of(&area(path), FileType::Relation, iorm) };
+    with_group(origin, process, iorm)
+}
+
+/// Adds the consumer group of a process. WAL belongs to all sessions, whichever of them writes it.
+fn with_group(origin: Origin, process: u32, iorm: &Iorm) -> Origin {
+    match origin.kind {
+        IoKind::Redo => origin,
+        _ => Origin { group: iorm.process_groups().of(process).unwrap_or(origin.group), ..origin },
+    }
 }
 
 /// Returns the number of a file among the segments of its fork, if the file belongs to a relation that is not temporary.

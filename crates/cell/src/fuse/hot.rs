@@ -6,17 +6,23 @@ use super::reply::attr_out;
 use super::ring::{AttrOut, Call, HotPath};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::FileIoKind;
-use cellar_storage::request::within;
 use cellar_storage::{Error, Ino};
 use fuser::WriteFlags;
 use std::time::Instant;
 
 impl FileService {
-    /// Reads, waiting for the device. `since` is the time at which the request arrived.
-    pub(super) fn read_into(&self, ino: Ino, offset: u64, buffer: &mut [u8], since: Instant) -> Result<usize, Error> {
+    /// Reads for process `pid`, waiting for the device. `since` is the time at which the request arrived.
+    pub(super) fn read_into(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+        pid: u32,
+        since: Instant,
+    ) -> Result<usize, Error> {
         let class = self.class_of(ino);
         let read = || self.volume().read(ino, offset, buffer);
-        let count = within(class.origin, read).inspect_err(|error| log::error!("read: {error}"))?;
+        let count = self.within(&class, pid, read).inspect_err(|error| log::error!("read: {error}"))?;
         class.count(read_kind(buffer), count, since.elapsed());
         Ok(count)
     }
@@ -27,11 +33,12 @@ impl FileService {
         ino: Ino,
         offset: u64,
         buffer: &mut [u8],
+        pid: u32,
         since: Instant,
     ) -> Result<Option<usize>, Error> {
         let class = self.class_of(ino);
         let read = || self.volume().try_read(ino, offset, buffer);
-        let read = within(class.origin, read).inspect_err(|error| log::error!("read: {error}"))?;
+        let read = self.within(&class, pid, read).inspect_err(|error| log::error!("read: {error}"))?;
         if let Some(count) = read {
             class.count(read_kind(buffer), count, since.elapsed());
         }
@@ -50,7 +57,7 @@ impl FileService {
         let class = self.class_of(ino);
         let volume = self.volume_to_change()?;
         let write = |priority| volume.write_with(ino, offset, data, priority);
-        let count = within(class.origin, || with_priority(class.priority, pid, write));
+        let count = self.within(&class, pid, || with_priority(class.priority, pid, write));
         let count = count.inspect_err(|error| log::error!("write: {error}"))?;
         class.count(FileIoKind::DataFileWrite, count, since.elapsed());
         Ok(count)
@@ -62,12 +69,13 @@ impl FileService {
         ino: Ino,
         offset: u64,
         data: &[u8],
+        pid: u32,
         since: Instant,
     ) -> Result<Option<usize>, Error> {
         let volume = self.volume_to_change()?;
         let class = self.class_of(ino);
         let write = || volume.try_write(ino, offset, data);
-        let written = within(class.origin, write).inspect_err(|error| log::error!("write: {error}"))?;
+        let written = self.within(&class, pid, write).inspect_err(|error| log::error!("write: {error}"))?;
         if let Some(count) = written {
             class.count(FileIoKind::DataFileWrite, count, since.elapsed());
         }
@@ -92,18 +100,18 @@ fn read_kind(buffer: &[u8]) -> FileIoKind {
 
 impl HotPath for FileService {
     fn try_read(&self, call: Call, out: &mut [u8], since: Instant) -> Result<Option<usize>, i32> {
-        self.try_read_into(call.ino, call.offset, out, since).map_err(|error| error.errno())
+        self.try_read_into(call.ino, call.offset, out, call.pid, since).map_err(|error| error.errno())
     }
 
     fn read(&self, call: Call, out: &mut [u8], since: Instant) -> Result<usize, i32> {
-        self.read_into(call.ino, call.offset, out, since).map_err(|error| error.errno())
+        self.read_into(call.ino, call.offset, out, call.pid, since).map_err(|error| error.errno())
     }
 
     fn try_write(&self, call: Call, data: &[u8], since: Instant) -> Result<Option<usize>, i32> {
         if call.flags & WriteFlags::FUSE_WRITE_KILL_SUIDGID.bits() != 0 {
             self.clear_privileges(call.ino).map_err(|error| error.errno())?;
         }
-        self.try_write_from(call.ino, call.offset, data, since).map_err(|error| error.errno())
+        self.try_write_from(call.ino, call.offset, data, call.pid, since).map_err(|error| error.errno())
     }
 
     fn write(&self, call: Call, data: &[u8], since: Instant) -> Result<usize, i32> {

@@ -20,6 +20,7 @@ pub use stats::{Area, Histogram, IoCount, IoStats, RELATIONS_MAX, RelationCount}
 
 use crate::instance::Instance;
 use cellar_storage::iorm::Iorm;
+use cellar_storage::request::within;
 use cellar_storage::{Ino, Result, Volume};
 use class::{Classes, FileClass};
 use ring::Workers;
@@ -110,6 +111,11 @@ impl FileService {
     fn run_waiting(&self, request: impl FnOnce(&Self) + Send + 'static) {
         let service = self.clone();
         self.shared.workers.run(move || request(&service));
+    }
+
+    /// Runs `request` of a process for a file of a class, with the origin of its requests to the disks.
+    fn within<T>(&self, class: &FileClass, process: u32, request: impl FnOnce() -> T) -> T {
+        within(class.origin_of(process, &self.shared.iorm), request)
     }
 
     fn class_of(&self, ino: Ino) -> Arc<FileClass> {

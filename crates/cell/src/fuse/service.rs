@@ -334,7 +334,7 @@ impl Filesystem for FileService {
 
     fn read(
         &self,
-        _request: &Request,
+        request: &Request,
         ino: INodeNo,
         _handle: FileHandle,
         offset: u64,
@@ -343,13 +343,15 @@ impl Filesystem for FileService {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let (since, mut buffer) = (Instant::now(), vec![0; size as usize]);
-        match self.try_read_into(ino.0, offset, &mut buffer, since) {
+        let (since, pid, mut buffer) = (Instant::now(), request.pid(), vec![0; size as usize]);
+        match self.try_read_into(ino.0, offset, &mut buffer, pid, since) {
             Ok(Some(count)) => reply.data(&buffer[..count]),
-            Ok(None) => self.run_waiting(move |service| match service.read_into(ino.0, offset, &mut buffer, since) {
-                Ok(count) => reply.data(&buffer[..count]),
-                Err(error) => reply.error(errno(&error)),
-            }),
+            Ok(None) => {
+                self.run_waiting(move |service| match service.read_into(ino.0, offset, &mut buffer, pid, since) {
+                    Ok(count) => reply.data(&buffer[..count]),
+                    Err(error) => reply.error(errno(&error)),
+                })
+            }
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -372,7 +374,7 @@ impl Filesystem for FileService {
             return reply.error(errno(&error));
         }
         let (since, pid) = (Instant::now(), request.pid());
-        match self.try_write_from(ino.0, offset, data, since) {
+        match self.try_write_from(ino.0, offset, data, pid, since) {
             Ok(Some(count)) => reply.written(count as u32),
             Ok(None) => {
                 let data = data.to_vec();

@@ -29,11 +29,13 @@ pub struct OpenScan {
 }
 
 impl OpenScan {
+    /// `process` is the backend.
     pub fn open(
         state: &Arc<CellState>,
         transactions: &Arc<Transactions>,
         peer: Arc<Credentials>,
         request: &ScanRequest,
+        process: u32,
     ) -> Result<Self, ScanError> {
         let threads = usize::from(request.threads).min(state.helper_threads.processors);
         let mut predicate_columns = Vec::new();
@@ -43,7 +45,7 @@ impl OpenScan {
         Ok(Self {
             segments: Segments::new(state.volume.clone(), &request.relation, peer, Permission::Read),
             threads: SmartScan::open(state, transactions, request, threads)?,
-            origin: crate::fuse::origin(&request.relation.file, &state.iorm),
+            origin: crate::fuse::origin(&request.relation.file, process, &state.iorm),
             predicate_columns,
             blocks: 0,
             elapsed: Duration::ZERO,

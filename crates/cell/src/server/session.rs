@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BlockRange, CompressProgress, CompressRequest, DueQuery, FileIoCounts, FileIoQuery, FileTypeIoCounts, GroupRequest,
-    Hello, InspectQuery, Kind, Relation, RelationBlocks, ScanRequest, UnitsQuery, Welcome,
+    BlockRange, CompressProgress, CompressRequest, ConsumerGroups, DatabaseNames, DueQuery, FileIoCounts, FileIoQuery,
+    FileTypeIoCounts, GroupRequest, Hello, InspectQuery, Kind, Relation, RelationBlocks, ScanRequest,
+    UnitsQuery, Welcome,
 };
 use cellar_scan::unit::{Level, Shape};
+use cellar_storage::iorm::ToldGroups;
 use cellar_storage::request::{Origin, within};
 
 use super::error::SessionError;
@@ -53,6 +55,8 @@ pub struct Session<'a> {
     transactions: Option<Arc<Transactions>>,
     /// Ranges that the backend requested while it answered a query for transaction states.
     queued_ranges: VecDeque<BlockRange>,
+    /// The consumer groups of processes that the connection has told.
+    told_groups: ToldGroups,
     /// Log context of the session itself, without a relation.
     log_context: String,
 }
@@ -70,9 +74,17 @@ impl<'a> Session<'a> {
         };
         let log_context = format!("{}, database {}", log_context::current(), hello.database);
         log_context::set(log_context.clone());
-        let (peer, queued_ranges) = (Arc::new(peer), VecDeque::new());
-        let mut session =
-            Session { stream, context, peer, hello, scan: None, transactions: None, queued_ranges, log_context };
+        let mut session = Session {
+            stream,
+            context,
+            peer: Arc::new(peer),
+            hello,
+            scan: None,
+            transactions: None,
+            queued_ranges: VecDeque::new(),
+            told_groups: context.state.iorm.process_groups().connect(),
+            log_context,
+        };
         let Err(error) = session.serve_requests();
         session.close_scan();
         match error {
@@ -104,10 +116,7 @@ impl<'a> Session<'a> {
                 }
                 (kind @ (Kind::FileIoQuery | Kind::FileTypeIoQuery), payload) => {
                     let roots = FileIoQuery::decode(payload)?.roots;
-                    for root in &roots {
-                        let resolved = self.peer.resolve(&state.volume, root, Permission::List);
-                        resolved.map_err(CompressionError::from)?;
-                    }
+                    self.check_roots(&roots)?;
                     if kind == Kind::FileTypeIoQuery {
                         let counts = metrics.file_type_io(&roots);
                         self.stream.send(Kind::FileTypeIoCounts, |out| FileTypeIoCounts { counts }.encode(out))?;
@@ -132,6 +141,17 @@ impl<'a> Session<'a> {
                 (Kind::IormRequest, payload) => {
                     let text = iorm::answer(&state.iorm, payload).map_err(SessionError::Iorm)?.to_string();
                     self.stream.send(Kind::IormReport, |out| out.extend_from_slice(text.as_bytes()))?;
+                }
+                (Kind::DatabaseNames, payload) => {
+                    let DatabaseNames { roots, databases } = DatabaseNames::decode(payload)?;
+                    self.check_roots(&roots)?;
+                    state.iorm.name_cluster(&roots, &databases);
+                }
+                (Kind::ConsumerGroups, payload) => {
+                    let told = ConsumerGroups::decode(payload)?.processes;
+                    let told: Vec<_> =
+                        told.into_iter().map(|(process, group)| (process, state.iorm.group(&group))).collect();
+                    self.told_groups.set(&told);
                 }
                 (Kind::Compress, payload) => {
                     let request = CompressRequest::decode(payload)?;
@@ -159,13 +179,23 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Fails unless the peer may list the directories.
+    fn check_roots(&self, roots: &[String]) -> Result<(), SessionError> {
+        for root in roots {
+            let resolved = self.peer.resolve(&self.context.state.volume, root, Permission::List);
+            resolved.map_err(CompressionError::from)?;
+        }
+        Ok(())
+    }
+
     fn open_scan(&mut self, request: &ScanRequest) -> Result<(), SessionError> {
         self.close_scan();
         self.set_log_relation(&request.relation);
         let incarnation = (self.hello.system_identifier, self.hello.incarnation);
         let state = &self.context.state;
         let transactions = self.transactions.get_or_insert_with(|| state.commit_cache.incarnation(incarnation));
-        self.scan = Some(OpenScan::open(state, transactions, self.peer.clone(), request)?);
+        let process = self.hello.backend_pid;
+        self.scan = Some(OpenScan::open(state, transactions, self.peer.clone(), request, process)?);
         self.context.metrics.scan_opened(self.hello.database);
         Ok(())
     }

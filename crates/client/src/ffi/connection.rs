@@ -8,8 +8,9 @@ use std::ptr;
 
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BatchMode, BlockRange, CompressProgress, DueUnit, ErrorReport, FileIoCount, FileIoQuery, FileTypeIoCount, HeapTid,
-    HeapTids, Hello, LeafLinks, LevelUnits, Passthru, RowEntry, XidState,
+    BatchMode, BlockRange, CompressProgress, ConsumerGroups, DatabaseNames, DueUnit, ErrorReport, FileIoCount,
+    FileIoQuery, FileTypeIoCount, HeapTid, HeapTids, Hello, LeafLinks, LevelUnits, NAME_BYTES_MAX, Passthru, RowEntry,
+    XidState,
 };
 
 use super::error::{self, CellarError, ErrorText};
@@ -111,6 +112,69 @@ pub unsafe extern "C" fn cellar_connect(
             ptr::null_mut()
         }
     }
+}
+
+/// A database or a process, with a name.
+#[repr(C)]
+pub struct CellarName {
+    number: u32,
+    name: *const c_char,
+}
+
+/// # Safety
+/// `names` points to `count` names that are NUL-terminated strings.
+unsafe fn names(names: *const CellarName, count: usize) -> Vec<(u32, String)> {
+    // SAFETY: the caller passes as many names.
+    let names = unsafe { items(names, count) };
+    let name = |CellarName { number, name }: &CellarName| {
+        // SAFETY: the caller's names are NUL-terminated.
+        let mut name = unsafe { string(*name) };
+        // Bytes that are not UTF-8 have been replaced by longer characters.
+        let is_end = |at: &usize| name.is_char_boundary(*at);
+        let end = (0..=NAME_BYTES_MAX.min(name.len())).rev().find(is_end).unwrap_or(0);
+        name.truncate(end);
+        (*number, name)
+    };
+    names.iter().map(name).filter(|(_, name)| !name.is_empty()).collect()
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_tell_names(
+    connection: &mut CellarConnection,
+    roots: *const *const c_char,
+    nroots: usize,
+    databases: *const CellarName,
+    ndatabases: usize,
+) {
+    // SAFETY: the header requires as many NUL-terminated strings.
+    let roots = unsafe { items(roots, nroots) }.iter().map(|root| unsafe { string(*root) }).collect();
+    // SAFETY: the header requires as many names.
+    let databases = unsafe { names(databases, ndatabases) };
+    connection.connection.tell_names(DatabaseNames { roots, databases });
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_tell_groups(
+    connection: &mut CellarConnection,
+    processes: *const CellarName,
+    nprocesses: usize,
+) {
+    // SAFETY: the header requires as many names.
+    let processes = unsafe { names(processes, nprocesses) };
+    connection.connection.tell_all_groups(ConsumerGroups { processes });
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_tell_own_group(connection: &mut CellarConnection, pid: u32, group: *const c_char) {
+    // SAFETY: the header requires a NUL-terminated string.
+    let group = unsafe { string(group) };
+    connection.connection.tell_group(ConsumerGroups { processes: vec![(pid, group)] });
 }
 
 /// # Safety

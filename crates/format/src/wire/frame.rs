@@ -16,7 +16,9 @@ use crate::bytes::{Corrupt, Reader, Write};
 /// Version 9: a scan request may contain lookup tables.
 ///
 /// Version 12: a scan request may name an index; `LeafLinks` and `HeapTids`.
-pub const PROTOCOL_VERSION: u16 = 12;
+///
+/// Version 13: `DatabaseNames` and `ConsumerGroups`.
+pub const PROTOCOL_VERSION: u16 = 13;
 pub const FRAME_HEADER_BYTES: usize = 16;
 /// Maximum payload length; a header with a longer one is corrupt.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;
@@ -51,6 +53,10 @@ pub enum Kind {
     GroupRequest = 13,
     /// Requests the state of the resource manager, after a change of its plan. The payload is JSON text.
     IormRequest = 14,
+    /// The names of the databases of a cluster. The cell does not answer.
+    DatabaseNames = 15,
+    /// The consumer groups of processes; replaces what the connection has told before. The cell does not answer.
+    ConsumerGroups = 16,
     Welcome = 64,
     Batch = 65,
     Passthru = 66,
@@ -97,6 +103,8 @@ impl Kind {
             MetricsQuery,
             GroupRequest,
             IormRequest,
+            DatabaseNames,
+            ConsumerGroups,
             FileTypeIoQuery,
             Welcome,
             Batch,

@@ -17,6 +17,7 @@ mod index_scan;
 mod inspect;
 mod lookup;
 mod message;
+mod names;
 mod relation;
 mod request;
 mod status;
@@ -43,6 +44,7 @@ pub use lookup::{Comparison, JoinKind, KEY_PARTS_MAX, Lookup, LookupColumn, Look
 pub use message::{
     BlockRange, ErrorReport, Hello, Passthru, PassthruReason, RangeDone, Welcome, XidQuery, XidState, XidStates,
 };
+pub use names::{ConsumerGroups, DatabaseNames, NAME_BYTES_MAX};
 pub use relation::{Attribute, Missing, Relation};
 pub use request::{ScanMode, ScanRequest, Snapshot};
 pub use status::{CellStatus, DiskStatus, MemoryStatus};

@@ -1,9 +1,10 @@
 //! The queue of one device in real time: threads wait until the scheduler starts their requests.
 
 use super::cost::CostModel;
-use super::counters::{ClassCounters, Counted};
+use super::counters::{ClassCounters, Counted, Medium};
 use super::fair::Request;
 use super::plan::{Objective, Terms};
+use super::scheduler::charge;
 use super::{DeviceSeconds, Nanoseconds, Scheduler};
 use crate::request::{DatabaseId, IoKind, IoSize, Origin, SMALL_BYTES_MAX, Waiting, is_urgent};
 use parking_lot::Mutex;
@@ -29,6 +30,7 @@ pub struct Operation {
 #[derive(Debug)]
 pub struct DeviceQueue {
     path: PathBuf,
+    medium: Medium,
     costs: CostModel,
     /// The origin of the times that the scheduler gets.
     since: Instant,
@@ -64,10 +66,10 @@ pub struct DeviceReport {
 }
 
 impl DeviceQueue {
-    pub fn new(path: &Path, costs: CostModel, counters: Arc<ClassCounters>) -> Self {
+    pub fn new(path: &Path, medium: Medium, costs: CostModel, counters: Arc<ClassCounters>) -> Self {
         let state = State { scheduler: Scheduler::new(costs.depth), waiters: HashMap::new(), next_id: 0 };
         let (since, is_active) = (Instant::now(), AtomicBool::new(false));
-        Self { path: path.to_owned(), costs, since, is_active, state: Mutex::new(state), counters }
+        Self { path: path.to_owned(), medium, costs, since, is_active, state: Mutex::new(state), counters }
     }
 
     fn now(&self) -> Nanoseconds {
@@ -118,22 +120,40 @@ impl DeviceQueue {
         result
     }
 
-    /// Waits until the scheduler starts a request, which ends when the value is dropped. None if the objective is off.
-    pub fn begin<Q: Deref<Target = Self>>(queue: Q, origin: Origin, operation: Operation) -> Option<Ended<Q>> {
-        if !queue.is_active() {
-            return None;
-        }
-        if is_urgent() {
+    /// Counts a request that has passed the queue.
+    pub fn count(&self, origin: Origin, operation: Operation, took: Duration) {
+        self.count_ended(origin, operation, 0, took, charge(self.cost(operation), took.as_secs_f64()));
+    }
+
+    fn count_ended(
+        &self,
+        origin: Origin,
+        operation: Operation,
+        waited_ns: Nanoseconds,
+        took: Duration,
+        cost: DeviceSeconds,
+    ) {
+        let is_large = operation.bytes > SMALL_BYTES_MAX || origin.kind_of(operation.bytes) == IoKind::Large;
+        let size = if is_large { IoSize::Large } else { IoSize::Small };
+        let (bytes, took_ns) = (operation.bytes as u64, took.as_nanos() as u64);
+        let device_ns = (cost * super::SECOND) as u64;
+        self.counters.count(origin, self.medium, size, Counted { requests: 1, bytes, waited_ns, took_ns, device_ns });
+    }
+
+    /// Waits until the scheduler starts a request, which ends when the value is dropped. With the objective off, the request is only
+    /// counted.
+    pub fn begin<Q: Deref<Target = Self>>(queue: Q, origin: Origin, operation: Operation) -> Ended<Q> {
+        if !queue.is_active() || is_urgent() {
             return Self::begin_at_once(queue, origin, operation);
         }
         let (id, waited) = queue.wait(queue.request(origin, operation));
-        Some(Ended { queue, id, origin, operation, waited })
+        Ended { queue, id: Some(id), origin, operation, waited, started: Instant::now() }
     }
 
-    /// Starts a request, which ends when the value is dropped. None if the objective is off.
-    pub fn begin_at_once<Q: Deref<Target = Self>>(queue: Q, origin: Origin, operation: Operation) -> Option<Ended<Q>> {
+    /// Starts a request, which ends when the value is dropped.
+    pub fn begin_at_once<Q: Deref<Target = Self>>(queue: Q, origin: Origin, operation: Operation) -> Ended<Q> {
         if !queue.is_active() {
-            return None;
+            return Ended { queue, id: None, origin, operation, waited: 0, started: Instant::now() };
         }
         let request = queue.request(origin, operation);
         let id = {
@@ -142,14 +162,17 @@ impl DeviceQueue {
             state.scheduler.start_overdue(queue.now(), id);
             id
         };
-        Some(Ended { queue, id, origin, operation, waited: 0 })
+        Ended { queue, id: Some(id), origin, operation, waited: 0, started: Instant::now() }
+    }
+
+    fn cost(&self, Operation { is_write, bytes, is_sequential }: Operation) -> DeviceSeconds {
+        self.costs.cost(is_write, bytes, is_sequential)
     }
 
     /// The number follows when the request is submitted.
     fn request(&self, origin: Origin, operation: Operation) -> Request {
-        let Operation { is_write, bytes, is_sequential } = operation;
-        let cost = self.costs.cost(is_write, bytes, is_sequential);
-        Request { id: 0, database: origin.database, group: origin.group, kind: origin.kind_of(bytes), cost }
+        let (kind, cost) = (origin.kind_of(operation.bytes), self.cost(operation));
+        Request { id: 0, database: origin.database, group: origin.group, kind, cost }
     }
 
     fn wait(&self, request: Request) -> (u64, Nanoseconds) {
@@ -228,15 +251,19 @@ impl State {
 /// Ends a request when it is dropped, also after a panic.
 pub struct Ended<Q: Deref<Target = DeviceQueue>> {
     queue: Q,
-    id: u64,
+    /// None if the scheduler does not know the request.
+    id: Option<u64>,
     origin: Origin,
     operation: Operation,
     waited: Nanoseconds,
+    started: Instant,
 }
 
 impl<Q: Deref<Target = DeviceQueue>> Drop for Ended<Q> {
     fn drop(&mut self) {
-        let Self { ref queue, id, origin, operation, waited } = *self;
+        let Self { ref queue, id, origin, operation, waited, started } = *self;
+        let took = started.elapsed();
+        let Some(id) = id else { return queue.count(origin, operation, took) };
         let cost = {
             let mut state = queue.state.lock();
             let now = queue.now();
@@ -244,10 +271,7 @@ impl<Q: Deref<Target = DeviceQueue>> Drop for Ended<Q> {
             state.start_all(now);
             cost
         };
-        let is_large = operation.bytes > SMALL_BYTES_MAX || origin.kind_of(operation.bytes) == IoKind::Large;
-        let size = if is_large { IoSize::Large } else { IoSize::Small };
-        let device_ns = (cost * super::SECOND) as u64;
-        queue.counters.count(origin, size, Counted { bytes: operation.bytes as u64, waited_ns: waited, device_ns });
+        queue.count_ended(origin, operation, waited, took, cost);
     }
 }
 
@@ -260,7 +284,7 @@ mod tests {
     const READ: Operation = Operation { is_write: false, bytes: 8192, is_sequential: false };
 
     fn queue(objective: Objective) -> DeviceQueue {
-        let queue = DeviceQueue::new(Path::new("/disk"), CostModel::ordinary(), Arc::default());
+        let queue = DeviceQueue::new(Path::new("/disk"), Medium::Disk, CostModel::ordinary(), Arc::default());
         queue.set_objective(objective);
         queue
     }
@@ -365,6 +389,29 @@ mod tests {
             waiting.join().unwrap();
         });
         assert_eq!(queue.report().waiting, 0);
+    }
+
+    #[test]
+    fn requests_are_counted_also_with_the_objective_off() {
+        const PAUSE: Duration = Duration::from_millis(2);
+        for objective in [Objective::Off, Objective::Auto] {
+            let queue = queue(objective);
+            for (kind, bytes) in [(IoKind::Small, 8192), (IoKind::Small, 1 << 20), (IoKind::Large, 8192)] {
+                queue.run(of(1, kind), Operation { bytes, ..READ }, || std::thread::sleep(PAUSE));
+            }
+            queue.pass(of(2, IoKind::Small), Operation { is_write: true, ..READ }, || ());
+            let counts = queue.counters.counts();
+            let of_class = |database, size| counts[&(DatabaseId(database), GroupId::OTHER)].of(Medium::Disk, size);
+            let (small, large) = (of_class(1, IoSize::Small), of_class(1, IoSize::Large));
+            assert_eq!((small.requests, small.bytes), (1, 8192), "{objective}");
+            assert_eq!((large.requests, large.bytes), (2, 8192 + (1 << 20)), "{objective}");
+            assert!(large.took_ns >= 2 * PAUSE.as_nanos() as u64 && large.device_ns > 0, "{objective}: {large:?}");
+            assert_eq!(
+                (of_class(2, IoSize::Small).requests, of_class(2, IoSize::Large).requests),
+                (1, 0),
+                "{objective}"
+            );
+        }
     }
 
     #[test]

@@ -1,20 +1,24 @@
 //! The resource manager of a cell: its plan, the names of databases and groups, the devices, and what each class did.
 
 use super::cost::CostModel;
-use super::counters::{ClassCounters, Counted, CountsBySize};
+use super::counters::{ClassCounters, CountsBySize};
+pub use super::counters::{Counted, Medium};
 use super::device::DeviceQueue;
 pub use super::device::DeviceReport;
-use super::{DatabaseNames, Objective, Plan};
+use super::names::Names;
+use super::process_groups::ProcessGroups;
+use super::{Objective, Plan};
 use crate::disk::{Disk, ModelParameters};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::request::{DatabaseId, GroupId, IoSize};
 use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// The note in which disks keep the plan.
 const NOTE: &str = "iorm-plan";
-/// Databases and groups beyond these numbers share the entries of OTHER.
-const DATABASES_MAX: usize = 4096;
+/// Groups beyond this number share the entry of OTHER.
 const GROUPS_MAX: usize = 1024;
 
 /// The counters of a database, a consumer group and a size at one moment.
@@ -23,8 +27,10 @@ pub struct ClassCounts {
     pub database: String,
     pub group: String,
     pub size: IoSize,
-    pub requests: u64,
-    pub counted: Counted,
+    /// On cell disks.
+    pub disk: Counted,
+    /// On flash disks.
+    pub flash: Counted,
 }
 
 #[derive(Debug)]
@@ -34,18 +40,16 @@ pub struct Iorm {
     /// Held while a plan is kept, which waits for the disks.
     change: Mutex<()>,
     names: RwLock<Names>,
+    groups: RwLock<Vec<String>>,
+    /// Increased when a database gets another number.
+    numbering: AtomicU64,
+    process_groups: Arc<ProcessGroups>,
     devices: RwLock<Vec<Device>>,
     counters: Arc<ClassCounters>,
 }
 
 /// A disk with its queue. The group owns the disk: one that failed or was dropped is closed.
 type Device = (Weak<dyn Disk>, Arc<DeviceQueue>);
-
-#[derive(Debug)]
-struct Names {
-    databases: Vec<DatabaseNames>,
-    groups: Vec<String>,
-}
 
 impl Default for Iorm {
     fn default() -> Self {
@@ -56,12 +60,14 @@ impl Default for Iorm {
 impl Iorm {
     /// Creates the resource manager of a cell whose configuration has an objective, which applies until a plan is set.
     pub fn new(objective: Objective) -> Self {
-        let other = DatabaseNames { shown: "_OTHER_DATABASE_".into(), name: None };
         let groups = ["OTHER_GROUPS", "_ORACLE_BACKGROUND_GROUP_", "_ORACLE_LOWPRIBG_GROUP_"].map(str::to_owned);
         Self {
             plan: Mutex::new((0, Plan { objective, databases: Vec::new() })),
             change: Mutex::default(),
-            names: RwLock::new(Names { databases: vec![other], groups: groups.into() }),
+            names: RwLock::new(Names::new("_OTHER_DATABASE_")),
+            groups: RwLock::new(groups.into()),
+            numbering: AtomicU64::default(),
+            process_groups: Arc::default(),
             devices: RwLock::default(),
             counters: Arc::default(),
         }
@@ -71,59 +77,69 @@ impl Iorm {
         self.plan.lock().1.clone()
     }
 
-    /// Returns the number of a database, by the name that LIST DATABASE shows.
-    pub fn database(&self, shown: &str) -> DatabaseId {
-        let position = |names: &Names| names.databases.iter().position(|names| names.shown == shown);
-        if let Some(found) = position(&self.names.read()) {
-            return DatabaseId(found as u32);
+    /// Returns the number of the database whose files are below `root`.
+    pub fn database(&self, root: &str, oid: u32) -> DatabaseId {
+        if let Some(found) = self.names.read().find(root, oid) {
+            return found;
         }
-        let id = {
-            let mut names = self.names.write();
-            let found = position(&names);
-            if found.is_none() && names.databases.len() >= DATABASES_MAX {
-                return DatabaseId::OTHER;
-            }
-            found.unwrap_or_else(|| {
-                names.databases.push(DatabaseNames { shown: shown.to_owned(), name: None });
-                names.databases.len() - 1
-            })
-        };
-        self.apply_to(DatabaseId(id as u32));
-        DatabaseId(id as u32)
+        let (id, is_new) = self.names.write().find_or_add(root, oid);
+        if is_new {
+            self.apply_to(id);
+        }
+        id
     }
 
-    /// Records the name of a database in PostgreSQL.
-    pub fn name_database(&self, id: DatabaseId, name: &str) {
-        let at = id.0 as usize;
-        let is_known = |names: &DatabaseNames| names.name.as_deref() == Some(name);
-        if id == DatabaseId::OTHER || self.names.read().databases.get(at).is_none_or(is_known) {
-            return;
+    /// Records the names of all databases of a cluster by OID, and the roots of the cluster's files: the data directory, and the
+    /// version directories of tablespaces.
+    pub fn name_cluster(&self, roots: &[String], names: &[(u32, String)]) {
+        let (changed, is_renumbered) = self.names.write().name_cluster(roots, names);
+        if is_renumbered {
+            self.numbering.fetch_add(1, Ordering::Release);
         }
-        self.names.write().databases[at].name = Some(name.to_owned());
-        self.apply_to(id);
+        changed.into_iter().for_each(|id| self.apply_to(id));
+    }
+
+    /// Returns a number that changes when a database gets another number: call [`Self::database`] again then.
+    pub fn numbering(&self) -> u64 {
+        self.numbering.load(Ordering::Acquire)
+    }
+
+    /// Returns root, OID and name of each database with a known name, for each root of its files.
+    pub fn database_names(&self) -> Vec<(String, u32, String)> {
+        self.names.read().known()
+    }
+
+    pub fn process_groups(&self) -> &Arc<ProcessGroups> {
+        &self.process_groups
     }
 
     /// Returns the number of a consumer group.
     pub fn group(&self, name: &str) -> GroupId {
-        let position = |names: &Names| names.groups.iter().position(|group| group == name);
-        if let Some(found) = position(&self.names.read()) {
+        let position = |groups: &Vec<String>| groups.iter().position(|group| group == name);
+        if let Some(found) = position(&self.groups.read()) {
             return GroupId(found as u32);
         }
-        let mut names = self.names.write();
-        if names.groups.len() >= GROUPS_MAX {
-            return GroupId::OTHER;
-        }
-        let found = position(&names).unwrap_or_else(|| {
-            names.groups.push(name.to_owned());
-            names.groups.len() - 1
-        });
+        let mut groups = self.groups.write();
+        let found = match position(&groups) {
+            Some(found) => found,
+            None if groups.len() >= GROUPS_MAX => return GroupId::OTHER,
+            None => {
+                groups.push(name.to_owned());
+                groups.len() - 1
+            }
+        };
         GroupId(found as u32)
     }
 
-    /// Adds the queue of a device. `model` is the device model of the disk, with real seconds per model second.
-    pub(crate) fn add_device(&self, disk: &Arc<dyn Disk>, model: Option<(&ModelParameters, f64)>) -> Arc<DeviceQueue> {
+    /// Adds the queue of a device of a medium. `model` is the device model of the disk, with real seconds per model second.
+    pub(crate) fn add_device(
+        &self,
+        disk: &Arc<dyn Disk>,
+        medium: Medium,
+        model: Option<(&ModelParameters, f64)>,
+    ) -> Arc<DeviceQueue> {
         let costs = model.map_or_else(CostModel::ordinary, |(model, scale)| CostModel::of_model(model, scale));
-        let queue = Arc::new(DeviceQueue::new(disk.path(), costs, self.counters.clone()));
+        let queue = Arc::new(DeviceQueue::new(disk.path(), medium, costs, self.counters.clone()));
         let mut devices = self.devices.write();
         // A disk that is opened again replaces the one at its path.
         devices.retain(|(known, _)| known.upgrade().is_some_and(|known| known.path() != disk.path()));
@@ -178,13 +194,13 @@ impl Iorm {
     }
 
     fn apply(&self) {
-        let (plan, count) = (self.plan(), self.names.read().databases.len());
+        let (plan, count) = (self.plan(), self.names.read().len());
         (0..count as u32).for_each(|id| self.apply_to(DatabaseId(id)));
         self.queues().iter().for_each(|queue| queue.set_objective(plan.objective));
     }
 
     fn apply_to(&self, id: DatabaseId) {
-        let terms = self.plan().terms(id, &self.names.read().databases[id.0 as usize]);
+        let terms = self.plan().terms(id, &self.names.read().of_plan(id));
         self.queues().iter().for_each(|queue| queue.set_terms(id, terms));
     }
 
@@ -192,17 +208,18 @@ impl Iorm {
         self.queues().iter().map(|queue| queue.report()).collect()
     }
 
-    /// Returns the counters of all classes.
+    /// Returns the counters of all classes. Numbers with the same name are one class.
     pub fn counts(&self) -> Vec<ClassCounts> {
-        let classes = self.counters.counts();
-        let names = self.names.read();
-        let of_class = |((database, group), sizes): ((DatabaseId, GroupId), CountsBySize)| {
-            let DatabaseNames { shown, name } = &names.databases[database.0 as usize];
-            let database = name.as_ref().unwrap_or(shown).clone();
-            let group = names.groups[group.0 as usize].clone();
+        let (names, groups) = (self.names.read(), self.groups.read());
+        let mut classes: BTreeMap<(String, String), CountsBySize> = BTreeMap::new();
+        for ((database, group), sizes) in self.counters.counts() {
+            let class = (names.label(database), groups[group.0 as usize].clone());
+            classes.entry(class).or_default().add_all(&sizes);
+        }
+        let of_class = |((database, group), sizes): ((String, String), CountsBySize)| {
             IoSize::ALL.map(|size| {
-                let (requests, counted) = sizes[size as usize];
-                ClassCounts { database: database.clone(), group: group.clone(), size, requests, counted }
+                let (disk, flash) = (sizes.of(Medium::Disk, size), sizes.of(Medium::Flash, size));
+                ClassCounts { database: database.clone(), group: group.clone(), size, disk, flash }
             })
         };
         classes.into_iter().flat_map(of_class).collect()
@@ -223,7 +240,7 @@ mod tests {
             .into();
         let open = |disks: &[Arc<dyn Disk>]| {
             let iorm = Iorm::new(Objective::Off);
-            disks.iter().for_each(|disk| drop(iorm.add_device(disk, None)));
+            disks.iter().for_each(|disk| drop(iorm.add_device(disk, Medium::Disk, None)));
             iorm.load();
             iorm
         };
@@ -249,7 +266,7 @@ mod tests {
         });
         let iorm = Iorm::default();
         for disk in [&first, &second] {
-            iorm.add_device(disk, None);
+            iorm.add_device(disk, Medium::Disk, None);
         }
         let closed = Arc::downgrade(&second);
         drop(second);
@@ -260,20 +277,30 @@ mod tests {
     }
 
     #[test]
-    fn databases_and_groups_keep_their_numbers() {
+    fn what_was_counted_has_the_names_of_database_and_group() {
         let iorm = Iorm::default();
-        let (first, second) = (iorm.database("16384"), iorm.database("pg/16385"));
-        assert!(first != second && first != DatabaseId::OTHER && iorm.database("16384") == first);
-        iorm.name_database(first, "sales");
+        let (first, second) = (iorm.database("", 16384), iorm.database("space", 16384));
+        assert!(first != second && first != DatabaseId::OTHER && iorm.database("", 16384) == first);
         let group = iorm.group("reports");
-        assert_eq!(iorm.group("reports"), group);
-        assert_eq!(iorm.group("OTHER_GROUPS"), GroupId::OTHER);
-        let origin = Origin { database: first, group, ..Origin::default() };
-        iorm.counters.count(origin, IoSize::Large, Counted { bytes: 5, waited_ns: 6, device_ns: 7 });
-        let counts = iorm.counts();
-        assert_eq!((counts[0].requests, counts[1].requests), (0, 1));
-        assert_eq!((counts[1].database.as_str(), counts[1].group.as_str()), ("sales", "reports"));
-        let shown: Vec<_> = (0..2 * DATABASES_MAX).map(|number| iorm.database(&format!("x/{number}"))).collect();
-        assert_eq!(shown.last(), Some(&DatabaseId::OTHER), "their number is bounded");
+        assert_eq!((iorm.group("reports"), iorm.group("OTHER_GROUPS")), (group, GroupId::OTHER));
+        for database in [first, second] {
+            let origin = Origin { database, group, ..Origin::default() };
+            iorm.counters.count(
+                origin,
+                Medium::Disk,
+                IoSize::Large,
+                Counted { requests: 1, bytes: 5, ..Counted::default() },
+            );
+        }
+        let large = |iorm: &Iorm| -> Vec<(String, String, u64, u64)> {
+            let large = iorm.counts().into_iter().filter(|class| class.size == IoSize::Large);
+            large.map(|class| (class.database, class.group, class.disk.requests, class.disk.bytes)).collect()
+        };
+        let of = |database: &str, requests| (database.to_owned(), "reports".to_owned(), requests, 5 * requests);
+        assert_eq!(large(&iorm), [of("16384", 1), of("space/16384", 1)]);
+        let before = iorm.numbering();
+        iorm.name_cluster(&["".into(), "space".into()], &[(16384, "sales".into())]);
+        assert_eq!(large(&iorm), [of("sales", 2)]);
+        assert!(iorm.numbering() != before && iorm.database("space", 16384) == first);
     }
 }

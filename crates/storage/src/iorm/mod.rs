@@ -16,15 +16,18 @@ mod counters;
 mod device;
 mod fair;
 mod manager;
+mod names;
 mod plan;
 mod plan_text;
+mod process_groups;
 mod scheduled_disk;
 mod scheduler;
 #[cfg(test)]
 mod simulation;
 
-pub use manager::{ClassCounts, DeviceReport, Iorm};
-pub use plan::{DatabaseNames, Objective, Plan};
+pub use manager::{ClassCounts, Counted, DeviceReport, Iorm, Medium};
+pub use plan::{Objective, Plan};
+pub use process_groups::{ProcessGroups, ToldGroups};
 pub use scheduled_disk::ScheduledDisk;
 use scheduler::Scheduler;
 

@@ -9,7 +9,7 @@ pub(super) const LEVEL_MAX: u8 = 8;
 /// What the scheduler protects small I/O from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Objective {
-    /// Requests are neither ordered nor counted.
+    /// Requests are counted, but not ordered.
     #[default]
     Off,
     /// Latency of small I/O as in [`Self::Balanced`]; databases have equal shares, without limits.
@@ -111,7 +111,7 @@ pub enum Portion {
 /// What the plan says about one database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directive {
-    /// The database's name, or its number as LIST DATABASE shows it. `other` and `default` mean all databases that are not named.
+    /// The database's name or its OID, either also after the root directory of its cluster. `other` and `default` mean all databases that are not named.
     pub name: String,
     pub portion: Portion,
     /// Maximum percentage of the device time, also if the device is idle otherwise.
@@ -129,10 +129,12 @@ pub struct Plan {
 /// The names of a database, any of which a directive may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DatabaseNames {
-    /// The number, after the root directory if the cell has several clusters: the name that LIST DATABASE shows.
+    /// The OID, after the root directory of the files unless that is the mount's.
     pub shown: String,
-    /// The name in PostgreSQL, once a session of the database has connected.
+    /// The name in PostgreSQL, once the server has told it.
     pub name: Option<String>,
+    /// The name, after the root directory of the cluster unless that is the mount's.
+    pub qualified: Option<String>,
 }
 
 /// What a directive means for the scheduler.
@@ -162,10 +164,13 @@ impl Plan {
             return Terms::EQUAL;
         }
         let number = names.shown.rsplit('/').next().unwrap_or_default();
-        let own = |name: &str| id != DatabaseId::OTHER && (name == names.shown || Some(name) == names.name.as_deref());
-        let by_number = |name: &str| id != DatabaseId::OTHER && name == number;
+        let is_known = id != DatabaseId::OTHER;
+        let exactly = |name: &str| is_known && (name == names.shown || Some(name) == names.qualified.as_deref());
+        let by_name = |name: &str| is_known && Some(name) == names.name.as_deref();
+        let by_number = |name: &str| is_known && name == number;
         let others = |name: &str| name.eq_ignore_ascii_case("other") || name.eq_ignore_ascii_case("default");
-        let directive = self.directive(own).or_else(|| self.directive(by_number)).or_else(|| self.directive(others));
+        let own = self.directive(exactly).or_else(|| self.directive(by_name)).or_else(|| self.directive(by_number));
+        let directive = own.or_else(|| self.directive(others));
         let share = |percent: Option<u8>| percent.map(|percent| f64::from(percent) / 100.0);
         match directive {
             // WAL, which no database owns, has no limit.
@@ -242,17 +247,25 @@ mod tests {
             limit: Some(50),
             reservation: None,
         };
-        let databases =
-            vec![directive("sales", 8), directive("16385", 4), directive("pg2/16385", 3), directive("other", 2)];
+        let databases = vec![
+            directive("sales", 8),
+            directive("16385", 4),
+            directive("pg2/16385", 3),
+            directive("pg2/sales", 7),
+            directive("other", 2),
+        ];
         let mut plan = Plan { objective: Objective::Auto, databases };
         let portion = |plan: &Plan, id, shown: &str, name: Option<&str>| {
-            let names = DatabaseNames { shown: shown.into(), name: name.map(str::to_owned) };
+            let qualified = name.zip(shown.split_once('/')).map(|(name, (root, _))| format!("{root}/{name}"));
+            let names = DatabaseNames { shown: shown.into(), name: name.map(str::to_owned), qualified };
             plan.terms(DatabaseId(id), &names).portion
         };
         assert_eq!(portion(&plan, 1, "16384", Some("sales")), Portion::Share(8));
         assert_eq!(portion(&plan, 1, "16384", None), Portion::Share(2));
         assert_eq!(portion(&plan, 2, "pg1/16385", Some("x")), Portion::Share(4));
         assert_eq!(portion(&plan, 3, "pg2/16385", Some("x")), Portion::Share(3));
+        assert_eq!(portion(&plan, 4, "pg1/16384", Some("sales")), Portion::Share(8));
+        assert_eq!(portion(&plan, 5, "pg2/16384", Some("sales")), Portion::Share(7));
         assert_eq!(portion(&plan, 0, "", None), Portion::Share(2));
         plan.databases.pop();
         assert_eq!(portion(&plan, 1, "16384", None), Portion::Share(1));

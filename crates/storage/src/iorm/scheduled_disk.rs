@@ -5,7 +5,7 @@
 //! [`io::ErrorKind::WouldBlock`] if it would wait here.
 
 use super::device::{DeviceQueue, Operation};
-use super::manager::Iorm;
+use super::manager::{Iorm, Medium};
 use crate::disk::{
     Disk, DiskFile, DiskIoStats, FileStamp, ModelParameters, ModelStatus, Space, StartedRead, Stream, no_wait,
 };
@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 /// A request is sequential if it begins at most this many times its length from the end of the previous one of the file: threads
 /// of a scan, and read-ahead, read neighbouring parts out of order.
@@ -28,8 +29,8 @@ pub struct ScheduledDisk {
 
 impl ScheduledDisk {
     /// Gives `disk` a queue of the resource manager. `model` is the disk's device model, with real seconds per model second.
-    pub fn new(disk: Arc<dyn Disk>, iorm: &Iorm, model: Option<(&ModelParameters, f64)>) -> Self {
-        let queue = iorm.add_device(&disk, model);
+    pub fn new(disk: Arc<dyn Disk>, iorm: &Iorm, medium: Medium, model: Option<(&ModelParameters, f64)>) -> Self {
+        let queue = iorm.add_device(&disk, medium, model);
         Self { disk, queue }
     }
 
@@ -130,15 +131,16 @@ impl ScheduledFile {
     }
 
     fn read(&self, buffer: &mut [u8], offset: u64, read: Read) -> io::Result<usize> {
-        if !self.queue.is_active() {
-            return read(&*self.file, buffer, offset);
-        }
         let origin = current();
         if no_wait::is_on() {
-            return match self.queue.would_wait(origin, buffer.len()) {
-                true => Err(no_wait::would_wait()),
-                false => read(&*self.file, buffer, offset),
-            };
+            if self.queue.would_wait(origin, buffer.len()) {
+                return Err(no_wait::would_wait());
+            }
+            let started = Instant::now();
+            let count = read(&*self.file, buffer, offset)?;
+            let operation = self.operation(false, buffer.len(), offset);
+            self.queue.count(origin, operation, started.elapsed());
+            return Ok(count);
         }
         // The parts of a large read have its kind, whatever their length.
         let kind = origin.kind_of(buffer.len());
@@ -229,14 +231,14 @@ mod tests {
     use crate::disk::pool::Pool;
     use crate::disk::{AlignedBytes, CountedDisk, DirectoryDisk, DiskOperation, WatchedDisk};
     use crate::request::{DatabaseId, within};
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     #[test]
     fn large_reads_are_split_while_small_ones_are_active_and_return_the_same_bytes() {
         let folder = tempfile::tempdir().unwrap();
         let directory = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
         let (counted, iorm) = (Arc::new(CountedDisk::new(directory)), Iorm::default());
-        let disk = ScheduledDisk::new(counted.clone(), &iorm, None);
+        let disk = ScheduledDisk::new(counted.clone(), &iorm, Medium::Disk, None);
         let file = disk.open(7, Stream::Data, true).unwrap().unwrap();
         let bytes: Vec<u8> = (0..900_000_u32).map(|number| (number % 251) as u8).collect();
         file.write_at(&bytes, 0).unwrap();
@@ -271,13 +273,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let directory = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
         let (iorm, pool) = (Iorm::default(), Arc::new(Pool::default()));
-        let scheduled = ScheduledDisk::new(directory, &iorm, None);
+        let scheduled = ScheduledDisk::new(directory, &iorm, Medium::Disk, None);
         let watch = |disk| Arc::new(WatchedDisk::new(disk, pool.clone(), TIMEOUT)) as Arc<dyn Disk>;
         let disk = scheduled.wrapped_inside(&watch).unwrap();
         let file = disk.open(7, Stream::Data, true).unwrap().unwrap();
         file.write_at(&[1; 8192], 0).unwrap();
         iorm.alter(Some("high_throughput"), Some("((name=16384,share=1,limit=1))")).unwrap();
-        let origin = Origin { database: iorm.database("16384"), ..Origin::default() };
+        let origin = Origin { database: iorm.database("", 16384), ..Origin::default() };
         // A cost of 4 ms: the next request is due after 0.4 s.
         let use_up = || {
             let operation = Operation { is_write: false, bytes: 4 << 20, is_sequential: true };
@@ -304,7 +306,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let directory = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
         let iorm = Iorm::default();
-        let disk = ScheduledDisk::new(directory, &iorm, None);
+        let disk = ScheduledDisk::new(directory, &iorm, Medium::Disk, None);
         let file = disk.open(7, Stream::Data, true).unwrap().unwrap();
         file.write_at(&[1; 8192], 0).unwrap();
         iorm.alter(Some("high_throughput"), None).unwrap();

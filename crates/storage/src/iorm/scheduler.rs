@@ -48,6 +48,11 @@ pub struct Start {
     pub waited: Nanoseconds,
 }
 
+/// Returns the device time that a request is charged with whose cost is known, and which took some time.
+pub fn charge(cost: DeviceSeconds, took: DeviceSeconds) -> DeviceSeconds {
+    if took < cost * CACHED_BELOW { took } else { cost }
+}
+
 impl Scheduler {
     /// `depth` is the device time of requests in flight with which the device is fully used.
     pub fn new(depth: DeviceSeconds) -> Self {
@@ -183,9 +188,10 @@ impl Scheduler {
             self.large_cost = 0.0;
         }
         let took = now.saturating_sub(started) as f64 / super::SECOND;
-        if took < request.cost * CACHED_BELOW {
-            self.queues.refund(&request, request.cost - took);
-            return took;
+        let charged = charge(request.cost, took);
+        if charged < request.cost {
+            self.queues.refund(&request, request.cost - charged);
+            return charged;
         }
         if request.kind == IoKind::Small {
             let was_alone = large_before == Some(self.large_started);

@@ -360,27 +360,40 @@ fn of_io_classes(prefix: &str, class: &str, measured: MeasuredType) -> Vec<Defin
     const MILLISECONDS: f64 = 1e-3;
     let mut all = Vec::new();
     let mut define = |name: String, description: String, metric_type, unit, counter, formula| {
-        let (name, description) = (text(format!("{prefix}_IO_{name}")), text(description));
+        let (name, description) = (text(format!("{prefix}_{name}")), text(description));
         all.push(Definition { name, description, metric_type, unit, measured, counter, formula });
     };
     use MetricType::{Cumulative, Instantaneous, Rate};
+    let of_flash = |family| Counter::Iorm { family, size: None };
+    let (bytes, requests) = (of_flash("cellar_iorm_flash_bytes_total"), of_flash("cellar_iorm_flash_requests_total"));
+    let moved = format!("Number of megabytes of I/O to flash cache per second of {class}");
+    define("FC_IO_BY_SEC".to_owned(), moved, Rate, "MB/sec", bytes, Formula::PerSecond(MIB));
+    let requested = format!("Number of I/O requests to flash cache of {class}");
+    define("FC_IO_RQ".to_owned(), requested.clone(), Cumulative, "IO requests", requests, Formula::Total(1.0));
+    let per_second = format!("{requested} per second");
+    define("FC_IO_RQ_SEC".to_owned(), per_second, Rate, "IO/sec", requests, Formula::PerSecond(1.0));
     let bytes = Counter::Iorm { family: "cellar_iorm_bytes_total", size: None };
     let moved = format!("Number of megabytes of I/O per second of {class}");
-    define("BY_SEC".to_owned(), moved, Rate, "MB/sec", bytes, Formula::PerSecond(MIB));
+    define("IO_BY_SEC".to_owned(), moved, Rate, "MB/sec", bytes, Formula::PerSecond(MIB));
     for (end, blocks, size) in [("LG", "large", "large"), ("SM", "small", "small")] {
         let of = |family| Counter::Iorm { family, size: Some(size) };
         let requests = of("cellar_iorm_requests_total");
         let (waits, times) = (of("cellar_iorm_wait_seconds_total"), of("cellar_iorm_device_seconds_total"));
+        let latencies = of("cellar_iorm_request_seconds_total");
+        let took = format!("Time that {blocks} requests of {class} took on cell disks");
+        define(format!("IO_TM_{end}"), took, Cumulative, "ms", latencies, Formula::Total(MILLISECONDS));
+        let took = format!("Average time that {blocks} requests of {class} took on cell disks");
+        define(format!("IO_TM_{end}_RQ"), took, Rate, "ms/request", latencies, Formula::Per(MILLISECONDS, requests));
         let requested = format!("Number of {blocks} requests of {class}");
-        define(format!("RQ_{end}"), requested.clone(), Cumulative, "IO requests", requests, Formula::Total(1.0));
+        define(format!("IO_RQ_{end}"), requested.clone(), Cumulative, "IO requests", requests, Formula::Total(1.0));
         let per_second = format!("{requested} per second");
-        define(format!("RQ_{end}_SEC"), per_second, Rate, "IO/sec", requests, Formula::PerSecond(1.0));
+        define(format!("IO_RQ_{end}_SEC"), per_second, Rate, "IO/sec", requests, Formula::PerSecond(1.0));
         let waited = format!("Time that {blocks} requests of {class} waited to be started");
-        define(format!("WT_{end}"), waited, Cumulative, "ms", waits, Formula::Total(MILLISECONDS));
+        define(format!("IO_WT_{end}"), waited, Cumulative, "ms", waits, Formula::Total(MILLISECONDS));
         let waited = format!("Average time that {blocks} requests of {class} waited to be started");
-        define(format!("WT_{end}_RQ"), waited, Rate, "ms/request", waits, Formula::Per(MILLISECONDS, requests));
+        define(format!("IO_WT_{end}_RQ"), waited, Rate, "ms/request", waits, Formula::Per(MILLISECONDS, requests));
         let used = format!("Percentage of the time of the cell disks that {blocks} requests of {class} used");
-        define(format!("UTIL_{end}"), used, Instantaneous, "%", times, Formula::PercentOfDisks);
+        define(format!("IO_UTIL_{end}"), used, Instantaneous, "%", times, Formula::PercentOfDisks);
     }
     all
 }

@@ -5,7 +5,7 @@ use super::super::connection::Connection;
 use super::super::error::Error;
 use crate::cell_source::{Metrics, label};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Counter {
@@ -121,6 +121,14 @@ impl Reading {
         classes.into_iter().map(|(key, name)| MeasuredObject { name, key }).collect()
     }
 
+    /// Returns whether all classes of I/O of an earlier reading still exist: none got another name meanwhile.
+    fn has_classes_of(&self, earlier: &Self) -> bool {
+        let keys = |reading: &Self| -> BTreeSet<String> {
+            reading.io_classes(true).into_iter().map(|class| class.key).collect()
+        };
+        keys(earlier).is_subset(&keys(self))
+    }
+
     /// Returns the value of a family with one sample; None if the cell has no sample of it.
     fn single(&self, family: &str) -> Option<f64> {
         self.metrics().samples(family).next()?["value"].as_f64()
@@ -142,7 +150,12 @@ impl Reading {
         if self.start_time() != earlier.start_time() || self.time_ms() <= earlier.time_ms() {
             return None;
         }
-        let (now, before) = (self.terms(counter, disk)?, earlier.terms(counter, disk)?);
+        let now = self.terms(counter, disk)?;
+        let before = match (earlier.terms(counter, disk), counter) {
+            (Some(before), _) => before,
+            (None, Counter::Iorm { .. }) if self.has_classes_of(earlier) => Terms { counted: 0.0, excluded: 0.0 },
+            (None, _) => return None,
+        };
         let increase = |now: f64, before: f64| (now - before > -ROUNDING_MAX).then_some((now - before).max(0.0));
         let counted = increase(now.counted, before.counted)?;
         let excluded = increase(now.excluded, before.excluded)?;

@@ -113,6 +113,9 @@ fn classes_of_io_have_metrics_by_database_and_by_consumer_group() {
         families.push(family("cellar_iorm_bytes_total", [1048576.0, 10485760.0, 1048576.0]));
         families.push(family("cellar_iorm_wait_seconds_total", [0.2, 0.5, 0.1]));
         families.push(family("cellar_iorm_device_seconds_total", [0.1, 0.4, 0.3]));
+        families.push(family("cellar_iorm_request_seconds_total", [0.4, 0.1, 0.2]));
+        families.push(family("cellar_iorm_flash_requests_total", [20.0, 0.0, 4.0]));
+        families.push(family("cellar_iorm_flash_bytes_total", [1048576.0, 0.0, 0.0]));
         families.push(json!({ "name": "cellar_iorm_mode_number", "samples": [{ "labels": {}, "value": 2 }] }));
         reading
     };
@@ -122,6 +125,11 @@ fn classes_of_io_have_metrics_by_database_and_by_consumer_group() {
     assert_eq!(at("DB_IO_RQ_SM_SEC", "sales"), Some("75.0 IO/sec"));
     assert_eq!(at("DB_IO_BY_SEC", "sales"), Some("6.000 MB/sec"));
     assert_eq!(at("DB_IO_WT_SM_RQ", "sales"), Some("2.0 ms/request"));
+    assert_eq!(at("DB_IO_TM_SM_RQ", "sales"), Some("4.0 ms/request"));
+    assert_eq!(at("CG_IO_TM_LG", "sales.a.b"), Some("200.0 ms"));
+    assert_eq!(at("DB_FC_IO_RQ", "sales"), Some("48 IO requests"));
+    assert_eq!(at("CG_FC_IO_RQ_SEC", "sales.c"), Some("2.0 IO/sec"));
+    assert_eq!(at("DB_FC_IO_BY_SEC", "sales"), Some("0.500 MB/sec"));
     assert_eq!(at("DB_IO_WT_LG", "sales"), Some("1,000.0 ms"));
     assert_eq!(at("DB_IO_UTIL_SM", "sales"), Some("20.0 %"), "0.4 of 2 seconds of one disk");
     assert_eq!(at("CG_IO_RQ_LG", "sales.a.b"), Some("20 IO requests"));

@@ -1,5 +1,5 @@
-//! DATABASE: the databases whose files the cell serves, by their OIDs, with the operations on these files. The cell does not know
-//! their names, which only PostgreSQL can read.
+//! DATABASE: the databases whose files the cell serves, with the operations on these files. A database has the name that its server
+//! has told the cell; until then, its OID after the root of its files.
 
 use super::super::connection::Connection;
 use super::super::error::Error;
@@ -60,8 +60,13 @@ impl ObjectType for Database {
                 }
             }
         }
+        let names: BTreeMap<(String, String), String> = metrics
+            .samples("cellar_database_info")
+            .map(|sample| ((label(sample, "root"), label(sample, "database")), label(sample, "name")))
+            .collect();
         let object = |((root, oid), io): ((String, u64), Io)| {
-            let name = if root.is_empty() { oid.to_string() } else { format!("{root}/{oid}") };
+            let unnamed = || if root.is_empty() { oid.to_string() } else { format!("{root}/{oid}") };
+            let name = names.get(&(root.clone(), oid.to_string())).cloned().unwrap_or_else(unnamed);
             vec![
                 name.into(),
                 root.into(),
