@@ -5,7 +5,7 @@
 
 use cellar_format::wire::{
     BatchHeader, BlockRange, CellStatus, ColumnHeader, CompressProgress, CompressRequest, ConsumerGroups, DatabaseNames, DueQuery, DueUnits, ErrorReport,
-    Expr, FileIoCounts, FileIoQuery, FileTypeIoCounts, FrameHeader, HeapTids, Hello, InspectQuery, LeafLinks, Passthru, RangeDone, RowEntry, ScanRequest, Units,
+    Expr, FileIoCounts, FileIoQuery, FileTypeIoCounts, FrameHeader, HeapTids, Hello, HistoryQuery, HistoryRecord, InspectQuery, LeafLinks, Passthru, RangeDone, RowEntry, ScanRequest, Units,
     UnitsQuery, XidQuery, XidStates,
 };
 use cellar_scan::Plan;
@@ -23,7 +23,7 @@ macro_rules! round_trip {
 
 fuzz_target!(|data: &[u8]| {
     let [pick, bytes @ ..] = data else { return };
-    match pick % 27 {
+    match pick % 29 {
         0 => {
             if let Ok(request) = ScanRequest::decode(bytes) {
                 let _ = Plan::compile(&request);
@@ -55,6 +55,8 @@ fuzz_target!(|data: &[u8]| {
         23 => round_trip!(HeapTids, bytes),
         24 => round_trip!(DatabaseNames, bytes),
         25 => round_trip!(ConsumerGroups, bytes),
+        26 => round_trip!(HistoryQuery, bytes),
+        27 => round_trip!(HistoryRecord, bytes),
         _ => {
             let _ = ColumnHeader::decode(bytes);
             let _ = RowEntry::decode(bytes);

@@ -32,6 +32,8 @@ pub struct Config {
     /// Smart Scans that take at least this long are logged; None logs no scan.
     pub slow_scan_log: Option<Duration>,
     pub metrics_listen: Option<SocketAddr>,
+    /// Time between two records of the history of metrics.
+    pub history_interval: Duration,
     /// The objective of I/O resource management until a command sets one.
     pub iorm_objective: Objective,
     pub disk_group: DiskGroup,
@@ -107,6 +109,7 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct FileMetrics {
     listen: Option<String>,
+    history_interval_seconds: Option<i64>,
 }
 
 #[derive(Deserialize)]
@@ -250,6 +253,7 @@ impl Config {
             working_bytes,
             log_level: parse_log_level(log_level)?,
             slow_scan_log: file.slow_scan_log_ms.map(slow_scan_log).transpose()?,
+            history_interval: history_interval(file.metrics.as_ref())?,
             metrics_listen: file
                 .metrics
                 .and_then(|metrics| metrics.listen)
@@ -415,6 +419,14 @@ pub fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
     local.or_else(|_| text.parse()).map_err(|_| {
         format!("\"{text}\" is not an address; write a port like \"9187\", or an address like \"127.0.0.1:9187\"")
     })
+}
+
+fn history_interval(metrics: Option<&FileMetrics>) -> Result<Duration, String> {
+    let seconds = metrics.and_then(|metrics| metrics.history_interval_seconds).unwrap_or(60);
+    match seconds {
+        1..=3600 => Ok(Duration::from_secs(seconds as u64)),
+        _ => Err(format!("metrics.history_interval_seconds = {seconds}; write a number from 1 to 3600")),
+    }
 }
 
 fn metrics_listen(text: &str) -> Result<SocketAddr, String> {

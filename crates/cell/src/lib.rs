@@ -23,6 +23,7 @@ mod fixtures;
 mod frame_stream;
 pub mod fuse;
 pub mod group;
+pub mod history;
 pub mod http;
 pub mod inspect;
 pub mod instance;

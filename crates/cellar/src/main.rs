@@ -8,6 +8,7 @@ mod dcli;
 mod disk;
 mod group;
 mod inspect;
+mod iorm;
 mod logger;
 mod status;
 mod top;
@@ -41,6 +42,7 @@ enum Command {
     Disk(disk::DiskArguments),
     Group(group::GroupArguments),
     Inspect(inspect::InspectArguments),
+    Iorm(iorm::IormArguments),
     Top(top::TopArguments),
     /// Prevent idle CPUs from halting between file requests; started by a cell
     #[command(hide = true)]
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Command::Disk(arguments) => disk::run(&arguments),
         Command::Group(arguments) => group::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Iorm(arguments) => iorm::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::KeepAwake => match cellar_cell::fuse::keep_awake() {
             Ok(()) => ExitCode::SUCCESS,

@@ -165,7 +165,10 @@ fn objects_of_a_running_cell_are_listed_and_altered() {
     for (command, expected) in [
         ("list flashlog", "CELL-90003: FLASHLOG: this cell has no flash log"),
         ("list iormprofile", "CELL-90003: IORMPROFILE: this cell has no profiles"),
-        ("list metrichistory", "CELL-90003: METRICHISTORY: this cell keeps no history of metrics"),
+        (
+            "list metrichistory where collectionTime > yesterday",
+            "CELL-90007: \"yesterday\" is not a time; write one like '2026-08-06T11:30:00'",
+        ),
         ("create flashlog all", "CELL-90003: FLASHLOG: this cell has no flash log"),
         ("drop celldisk CD_00_c1", "CELL-90004: DROP: the objects of a cell follow from its configuration file"),
         (
@@ -327,6 +330,44 @@ fn a_plan_and_metrics_use_the_names_that_the_server_tells() {
     };
     assert!(groups().contains(r#""sales.reports""#) && groups().contains(r#""hr.reports""#), "{}", groups());
     drop(told);
+}
+
+#[test]
+fn the_history_of_metrics_survives_a_kill() {
+    let mut cell =
+        Cell::with_group(|disk, _| format!("disks = [\"{disk}\"]\n[metrics]\nhistory_interval_seconds = 1\n"));
+    let times = |cell: &Cell, condition: &str| -> Vec<String> {
+        let text =
+            cell.json(&format!("list metrichistory where name = CD_IO_RQ_R_SM {condition} attributes collectionTime"));
+        text.as_array().unwrap().iter().map(|object| object["collectionTime"].as_str().unwrap().to_owned()).collect()
+    };
+    let wait_for = |cell: &Cell, count: usize| {
+        let started = Instant::now();
+        while times(cell, "").len() < count {
+            assert!(started.elapsed() < Duration::from_secs(30), "{:?}", times(cell, ""));
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    };
+    wait_for(&cell, 2);
+    let mut daemon = cell.daemon.take().unwrap();
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    cell.start_daemon();
+    wait_for(&cell, 5);
+    let all = times(&cell, "");
+    let later = times(&cell, &format!("and collectionTime > '{}'", all[1]));
+    let expected: Vec<String> = all.iter().filter(|time| **time > all[1]).cloned().collect();
+    assert_eq!(later[..expected.len()], expected, "the cell may have added records meanwhile");
+    let report = |condition: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        command.args(["iorm", "report", "--where", condition, "--cell"]).arg(cell.path("cell.sock")).output().unwrap()
+    };
+    let output = report(&format!("collectionTime >= '{}'", all[0]));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with(&format!("Time: {}\n", all[0])) && text.contains("\nCELL METRICS SUMMARY\n"), "{text}");
+    let output = report("collectionTime > '2999-01-01T00:00:00'");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && error.contains("it reaches from 20"), "{error}");
 }
 
 #[test]

@@ -305,6 +305,8 @@ impl Connection {
             | Kind::IormReport
             | Kind::DatabaseNames
             | Kind::ConsumerGroups
+            | Kind::HistoryQuery
+            | Kind::HistoryRecord
             | Kind::MetricsQuery
             | Kind::Metrics => {
                 return Err(Corrupt::new("frame kind", 4, format!("{kind:?} from a cell")));

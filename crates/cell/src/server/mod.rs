@@ -25,8 +25,10 @@ use parking_lot::Mutex;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 
 use crate::config::Config;
+use crate::disks;
 use crate::frame_stream::FrameStream;
 use crate::fuse::IoStats;
+use crate::history::{History, Recorder};
 use crate::http::{HttpServer, Pages};
 use crate::instance::Instance;
 use crate::log_context;
@@ -46,9 +48,13 @@ pub fn start(
 ) -> io::Result<ServerHandle> {
     let (volume, memory, iorm) = (state.volume.clone(), state.memory.clone(), state.iorm.clone());
     let metrics = Metrics::new(ProcessMetrics::new(config), volume, memory, io_stats, iorm);
+    let directories = disks::directories(&config.disk_group.disks, &config.socket);
+    let history = History::new(&directories, metrics.clone(), state.volume.clone());
+    let recorder = Recorder::start(history.clone(), config.history_interval)?;
     let context = SessionContext {
         state,
         metrics,
+        history,
         info: Arc::new(CellInfo::new(config)),
         instance,
         slow_scan_log: config.slow_scan_log,
@@ -57,7 +63,7 @@ pub fn start(
         Some(listen) => Some(start_http(listen, &context)?),
         None => None,
     };
-    ServerHandle::start(context, &config.socket, config.user.uid, http)
+    ServerHandle::start(context, &config.socket, config.user.uid, (http, recorder))
         .map_err(|error| io::Error::new(error.kind(), format!("socket {}: {error}", config.socket.display())))
 }
 
@@ -80,6 +86,8 @@ pub struct ServerHandle {
     socket: PathBuf,
     listener: Mutex<Option<JoinHandle<()>>>,
     _http: Option<HttpServer>,
+    /// Stops with the server, while the disks are open.
+    recorder: Mutex<Option<Recorder>>,
     _reclaimer: Reclaimer,
 }
 
@@ -94,7 +102,12 @@ struct Shared {
 
 impl ServerHandle {
     /// Listens on `socket`, which is owned by `user`.
-    fn start(context: SessionContext, socket: &Path, user: u32, http: Option<HttpServer>) -> io::Result<Self> {
+    fn start(
+        context: SessionContext,
+        socket: &Path,
+        user: u32,
+        (http, recorder): (Option<HttpServer>, Recorder),
+    ) -> io::Result<Self> {
         let reclaimer = Reclaimer::start(context.state.clone())?;
         let listener = bind(socket, user)?;
         let own = rustix::process::geteuid().as_raw();
@@ -108,13 +121,14 @@ impl ServerHandle {
         let accepting = shared.clone();
         let thread =
             std::thread::Builder::new().name("listener".to_owned()).spawn(move || accept(&accepting, &listener))?;
-        let listener = Mutex::new(Some(thread));
-        Ok(Self { shared, socket: socket.to_owned(), listener, _http: http, _reclaimer: reclaimer })
+        let (listener, recorder) = (Mutex::new(Some(thread)), Mutex::new(Some(recorder)));
+        Ok(Self { shared, socket: socket.to_owned(), listener, _http: http, recorder, _reclaimer: reclaimer })
     }
 
     /// Stops the listener and waits for its thread. Running scans and compressions fail; idle sessions end.
     pub fn stop(&self) {
         let Some(listener) = self.listener.lock().take() else { return };
+        drop(self.recorder.lock().take());
         self.shared.context.state.stopping.store(true, Ordering::Relaxed);
         self.shared.stopping.store(true, Ordering::SeqCst);
         // Wakes the listener, which checks `stopping` after each connection.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
     BlockRange, CompressProgress, CompressRequest, ConsumerGroups, DatabaseNames, DueQuery, FileIoCounts, FileIoQuery,
-    FileTypeIoCounts, GroupRequest, Hello, InspectQuery, Kind, Relation, RelationBlocks, ScanRequest,
+    FileTypeIoCounts, GroupRequest, Hello, HistoryQuery, InspectQuery, Kind, Relation, RelationBlocks, ScanRequest,
     UnitsQuery, Welcome,
 };
 use cellar_scan::unit::{Level, Shape};
@@ -22,6 +22,7 @@ use crate::access::{Credentials, Permission};
 use crate::compression::{self, CompressionError};
 use crate::frame_stream::{FrameStream, StreamError};
 use crate::group;
+use crate::history::History;
 use crate::inspect;
 use crate::instance::Instance;
 use crate::iorm;
@@ -38,6 +39,7 @@ const IDLE_MAX: Duration = Duration::from_millis(100);
 pub struct SessionContext {
     pub state: Arc<CellState>,
     pub metrics: Arc<Metrics>,
+    pub history: Arc<History>,
     pub info: Arc<CellInfo>,
     pub instance: Arc<Instance>,
     /// Scans that take at least this long are logged; None logs no scan.
@@ -152,6 +154,10 @@ impl<'a> Session<'a> {
                     let told: Vec<_> =
                         told.into_iter().map(|(process, group)| (process, state.iorm.group(&group))).collect();
                     self.told_groups.set(&told);
+                }
+                (Kind::HistoryQuery, payload) => {
+                    let query = HistoryQuery::decode(payload)?;
+                    self.context.history.answer(&mut self.stream, &query)?;
                 }
                 (Kind::Compress, payload) => {
                     let request = CompressRequest::decode(payload)?;

@@ -3,12 +3,14 @@
 use super::error::Error;
 use cellar_cell::cell_request::RequestError;
 use cellar_cell::config::Config;
+use cellar_cell::history::{self, Extent};
 use cellar_cell::inspect::remote;
 use cellar_cell::inspect::report::{FlashContentFile, ReportBody};
 use cellar_cell::iorm::{self, IormChange};
 use cellar_cell::{group, status};
-use cellar_format::wire::{CellStatus, GroupAction, GroupRequest, InspectQuery, Report};
+use cellar_format::wire::{CellStatus, GroupAction, GroupRequest, HistoryQuery, InspectQuery, Report};
 use serde_json::Value;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -56,6 +58,13 @@ impl Connection {
     /// Changes the plan of the resource manager, and returns its state.
     pub fn iorm(&self, change: &IormChange) -> Result<Value, Error> {
         iorm::request(&self.socket, change).map_err(error)
+    }
+
+    /// Calls `visit` with the records of the history of metrics of these times, in milliseconds since 1970, and with the last record
+    /// before them. Returns the times of the first and the last record that the cell has.
+    pub fn history(&self, times: &RangeInclusive<u64>, visit: impl FnMut(Value)) -> Result<Extent, Error> {
+        let query = HistoryQuery { first_ms: *times.start(), last_ms: *times.end() };
+        history::query(&self.socket, &query, visit).map_err(error)
     }
 
     /// Adds a disk to the group, and to the configuration file if it is known. Returns false if the operator must extend the

@@ -4,7 +4,9 @@ use super::ast::{Condition, Operand, Operator, Order};
 use super::error::Error;
 use super::objects::{Object, ObjectType};
 use super::value::Value;
+use cellar_awr::document::Timestamp;
 use regex_lite::Regex;
+use std::ops::RangeInclusive;
 
 /// Bytes of memory that a compiled pattern may take.
 const PATTERN_SIZE_MAX: usize = 1 << 20;
@@ -70,6 +72,50 @@ impl Filter {
                 value if value.is_number_for(operand) => Some(value.compare(Operator::Equal, operand)),
                 value => Some(pattern.is_match(&value.plain())),
             },
+        }
+    }
+}
+
+impl Filter {
+    /// Returns the times in milliseconds since 1970 outside of which the condition does not hold, as far as an attribute of that
+    /// index decides about it. Fails if the condition compares the attribute with something else than a time.
+    pub fn times(&self, index: usize) -> Result<RangeInclusive<u64>, Error> {
+        const ALL: RangeInclusive<u64> = 0..=u64::MAX;
+        Ok(match self {
+            Self::And(left, right) => {
+                let (left, right) = (left.times(index)?, right.times(index)?);
+                *left.start().max(right.start())..=*left.end().min(right.end())
+            }
+            Self::Or(left, right) => {
+                let (left, right) = (left.times(index)?, right.times(index)?);
+                *left.start().min(right.start())..=*left.end().max(right.end())
+            }
+            Self::Not(inner) => inner.times(index).map(|_| ALL)?,
+            Self::Compare { index: at, operator, operand } if *at == index => {
+                let text = operand.text();
+                let Some(time) = Timestamp::parse(text) else {
+                    return Err(Error::invalid_value(format!(
+                        "\"{text}\" is not a time; write one like '2026-08-06T11:30:00'"
+                    )));
+                };
+                // The attribute has whole seconds, a record milliseconds.
+                let time = (time.seconds() * 1000.0).max(0.0) as u64;
+                match operator {
+                    Operator::Less | Operator::LessOrEqual => 0..=time.saturating_add(999),
+                    Operator::Greater | Operator::GreaterOrEqual => time..=u64::MAX,
+                    Operator::Equal | Operator::Like => time..=time.saturating_add(999),
+                }
+            }
+            _ => ALL,
+        })
+    }
+
+    /// Returns whether the condition is about the attribute of this index only.
+    pub fn is_only_about(&self, index: usize) -> bool {
+        match self {
+            Self::And(left, right) | Self::Or(left, right) => left.is_only_about(index) && right.is_only_about(index),
+            Self::Not(inner) => inner.is_only_about(index),
+            Self::Compare { index: at, .. } | Self::Like { index: at, .. } => *at == index,
         }
     }
 }

@@ -22,12 +22,19 @@ mod value;
 
 use crate::CONFIG_EXIT;
 use crate::cell_source::socket;
-use connection::Connection;
+use ast::{Attributes, List, Statement};
+pub use connection::Connection;
+pub use error::Error;
+use filter::Filter;
+pub use metrics::{Counter, Reading};
+use objects::{MetricHistory, ObjectType, TIME};
 use session::{Flow, Session};
 use std::io::{BufRead, IsTerminal};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use value::Value;
 
 /// Where the configuration files of cells are.
 const CONFIG_FOLDER: &str = "/etc/cellar";
@@ -125,6 +132,45 @@ fn has_signs(value: &str) -> bool {
     value.trim_end_matches([')', ',']).contains(['(', ')', ',', '=', '<', '>', '!'])
 }
 
+/// A condition about the times of the history of metrics.
+pub struct HistoryCondition {
+    filter: Option<Filter>,
+    /// In milliseconds since 1970: at other times, the condition does not hold.
+    pub times: RangeInclusive<u64>,
+}
+
+impl HistoryCondition {
+    pub fn holds_at(&self, seconds: u64) -> bool {
+        let mut object = vec![Value::Pending; MetricHistory.attributes().len()];
+        object[TIME] = Value::of_seconds(seconds);
+        self.filter.as_ref().is_none_or(|filter| filter.holds(&object) == Some(true))
+    }
+}
+
+/// Parses the condition of LIST METRICHISTORY, which may be about collectionTime only. An empty text is no condition.
+pub fn history_condition(text: &str) -> Result<HistoryCondition, Error> {
+    let command = match text {
+        "" => "LIST METRICHISTORY".to_owned(),
+        text => format!("LIST METRICHISTORY WHERE {text}"),
+    };
+    let condition = match parser::parse(&command)? {
+        Statement::List(List { filter, order, limit: None, attributes: Attributes::Default, .. })
+            if order.is_empty() =>
+        {
+            filter
+        }
+        _ => return Err(Error::unsupported("only a condition may follow WHERE")),
+    };
+    let filter = condition.map(|condition| Filter::new(&condition, &MetricHistory)).transpose()?;
+    if filter.as_ref().is_some_and(|filter| !filter.is_only_about(TIME)) {
+        return Err(Error::unsupported(
+            "a report has conditions about collectionTime only; LIST METRICHISTORY of cellcli has others",
+        ));
+    }
+    let times = filter.as_ref().map_or(Ok(0..=u64::MAX), |filter| filter.times(TIME))?;
+    Ok(HistoryCondition { filter, times })
+}
+
 pub fn run(arguments: &CellcliArguments) -> ExitCode {
     let found = arguments.cell.clone().map_or_else(default_cell, Ok).and_then(|path| Ok((socket(&path)?, path)));
     let (socket, path) = match found {
@@ -170,7 +216,7 @@ fn read_commands(session: &mut Session) -> Flow {
 }
 
 /// Returns the path of the cell to use without the option.
-fn default_cell() -> Result<PathBuf, String> {
+pub fn default_cell() -> Result<PathBuf, String> {
     if let Some(path) = std::env::var_os(CELL_VARIABLE).filter(|path| !path.is_empty()) {
         return Ok(path.into());
     }

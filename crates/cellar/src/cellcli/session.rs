@@ -4,7 +4,7 @@ use super::ast::{Alter, Attributes, List, Spool, SpoolMode, Statement, Targets};
 use super::connection::Connection;
 use super::error::Error;
 use super::filter::{Filter, sort};
-use super::objects::{self, Object, ObjectType};
+use super::objects::{self, Object, ObjectType, Selection};
 use super::{help, output, parser, script};
 use serde_json::json;
 use std::fs::{File, OpenOptions};
@@ -122,7 +122,11 @@ impl Session {
         let filter = list.filter.as_ref().map(|condition| Filter::new(condition, object_type)).transpose()?;
         sort(&mut [], &list.order, object_type)?;
 
-        let mut objects = object_type.read(&self.connection)?;
+        let selection = Selection {
+            may_hold: &|object| filter.as_ref().is_none_or(|filter| filter.holds(object) != Some(false)),
+            times: &|index| filter.as_ref().map_or(Ok(0..=u64::MAX), |filter| filter.times(index)),
+        };
+        let mut objects = object_type.read_selected(&self.connection, &selection)?;
         if !list.names.is_empty() {
             objects = named(objects, &list.names, object_type)?;
         }

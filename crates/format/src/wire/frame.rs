@@ -57,6 +57,8 @@ pub enum Kind {
     DatabaseNames = 15,
     /// The consumer groups of processes; replaces what the connection has told before. The cell does not answer.
     ConsumerGroups = 16,
+    /// Requests the history of metrics.
+    HistoryQuery = 17,
     Welcome = 64,
     Batch = 65,
     Passthru = 66,
@@ -84,6 +86,8 @@ pub enum Kind {
     HeapTids = 82,
     /// The state of the resource manager as JSON text.
     IormReport = 83,
+    /// A record of the history of metrics, or the end of the answer.
+    HistoryRecord = 84,
 }
 
 impl Kind {
@@ -105,6 +109,8 @@ impl Kind {
             IormRequest,
             DatabaseNames,
             ConsumerGroups,
+            HistoryQuery,
+            HistoryRecord,
             FileTypeIoQuery,
             Welcome,
             Batch,

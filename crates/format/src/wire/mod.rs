@@ -13,6 +13,7 @@ mod file_io;
 mod frame;
 mod group;
 mod group_pruning;
+mod history;
 mod index_scan;
 mod inspect;
 mod lookup;
@@ -38,6 +39,7 @@ pub use file_io::{
 pub use frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, Kind, PAYLOAD_BYTES_MAX, PROTOCOL_VERSION};
 pub use group::{GroupAction, GroupRequest};
 pub use group_pruning::{GroupPruning, TopGroups};
+pub use history::{HistoryQuery, HistoryRecord};
 pub use index_scan::{HeapTid, HeapTids, IndexScan, LeafLinks};
 pub use inspect::{InspectQuery, InspectReport, Report};
 pub use lookup::{Comparison, JoinKind, KEY_PARTS_MAX, Lookup, LookupColumn, LookupValues};

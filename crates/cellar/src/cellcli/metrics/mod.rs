@@ -8,7 +8,7 @@ mod definitions;
 mod reading;
 
 pub use definitions::{Definition, definitions};
-pub use reading::Reading;
+pub use reading::{Counter, Reading};
 
 use super::value::Value;
 

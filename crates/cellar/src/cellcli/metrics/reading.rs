@@ -4,8 +4,10 @@
 use super::super::connection::Connection;
 use super::super::error::Error;
 use crate::cell_source::{Metrics, label};
+use cellar_cell::history::Extent;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Counter {
@@ -91,6 +93,28 @@ impl Reading {
         Ok(Self { document, disks: cell_disks(&group), machine: Machine::read() })
     }
 
+    /// Takes a record of the history of metrics. Figures of the machine are not known.
+    pub fn recorded(document: Value) -> Self {
+        Self { disks: cell_disks(&document), document, machine: Machine::default() }
+    }
+
+    /// Calls `visit` with each record of the history of metrics of these times, in milliseconds since 1970, after the record before
+    /// it. Returns the times of the first and the last record that the cell has.
+    pub fn history(
+        cell: &Connection,
+        times: &RangeInclusive<u64>,
+        mut visit: impl FnMut(&Self, &Self),
+    ) -> Result<Extent, Error> {
+        let mut before: Option<Self> = None;
+        cell.history(times, |document| {
+            let reading = Self::recorded(document);
+            if let Some(before) = before.as_ref().filter(|_| times.contains(&reading.time_ms())) {
+                visit(before, &reading);
+            }
+            before = Some(reading);
+        })
+    }
+
     pub fn metrics(&self) -> Metrics<'_> {
         Metrics(&self.document)
     }
@@ -127,6 +151,11 @@ impl Reading {
             reading.io_classes(true).into_iter().map(|class| class.key).collect()
         };
         keys(earlier).is_subset(&keys(self))
+    }
+
+    /// Returns the parts of the key of a consumer group.
+    pub fn database_and_group(key: &str) -> (&str, &str) {
+        key.split_once(KEY_SEPARATOR).unwrap_or((key, ""))
     }
 
     /// Returns the value of a family with one sample; None if the cell has no sample of it.

@@ -12,14 +12,26 @@ mod flash_cache_content;
 mod iorm_plan;
 mod metric_current;
 mod metric_definition;
+mod metric_history;
+
+pub use metric_history::{MetricHistory, TIME};
 
 use super::ast::Operation;
 use super::connection::Connection;
 use super::error::Error;
 use super::value::Value;
+use std::ops::RangeInclusive;
 
 /// The values of an object, in the order of [`ObjectType::attributes`]. The first one is the name.
 pub type Object = Vec<Value>;
+
+/// What a condition says before the objects are read.
+pub struct Selection<'a> {
+    /// Returns whether the condition may hold for an object.
+    pub may_hold: &'a dyn Fn(&Object) -> bool,
+    /// Returns the times, in milliseconds since 1970, that the attribute with an index has if the condition holds.
+    pub times: &'a dyn Fn(usize) -> Result<RangeInclusive<u64>, Error>,
+}
 
 pub trait ObjectType: Sync {
     fn name(&self) -> &'static str;
@@ -35,6 +47,11 @@ pub trait ObjectType: Sync {
 
     /// Returns the objects. Values that take more time to read may be [`Value::Pending`].
     fn read(&self, cell: &Connection) -> Result<Vec<Object>, Error>;
+
+    /// Returns the objects of a selection, and maybe others.
+    fn read_selected(&self, cell: &Connection, _selection: &Selection<'_>) -> Result<Vec<Object>, Error> {
+        self.read(cell)
+    }
 
     /// Reads the pending values of the objects that a condition without these values has not excluded.
     fn complete(&self, _cell: &Connection, objects: Vec<Object>) -> Result<Vec<Object>, Error> {
@@ -84,7 +101,7 @@ pub trait ObjectType: Sync {
 }
 
 /// All object types that a cell has.
-static TYPES: [&dyn ObjectType; 10] = [
+static TYPES: [&dyn ObjectType; 11] = [
     &cell::Cell,
     &disks::CELL_DISK,
     &disks::GRID_DISK,
@@ -95,16 +112,16 @@ static TYPES: [&dyn ObjectType; 10] = [
     &iorm_plan::IormPlan,
     &metric_definition::MetricDefinition,
     &metric_current::MetricCurrent,
+    &metric_history::MetricHistory,
 ];
 
 /// Object types of Oracle's CellCLI that a cell does not have, and why.
-const ABSENT: [(&str, &str); 8] = [
+const ABSENT: [(&str, &str); 7] = [
     ("ALERTDEFINITION", "this cell raises no alerts; dist/prometheus-alerts.yml has alert rules for Prometheus"),
     ("ALERTHISTORY", "this cell raises no alerts; dist/prometheus-alerts.yml has alert rules for Prometheus"),
     ("FLASHLOG", "this cell has no flash log"),
     ("IORMPROFILE", "this cell has no profiles; ALTER IORMPLAN has a directive for each database"),
     ("LUN", "this cell does not manage devices; LIST CELLDISK shows its disks"),
-    ("METRICHISTORY", "this cell keeps no history of metrics; LIST METRICCURRENT shows the present values"),
     ("PHYSICALDISK", "this cell does not manage devices; LIST CELLDISK shows its disks"),
     ("THRESHOLD", "this cell raises no alerts; dist/prometheus-alerts.yml has alert rules for Prometheus"),
 ];

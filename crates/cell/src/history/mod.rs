@@ -1,0 +1,151 @@
+//! The history of the metrics: their state at every minute of the last seven days.
+//!
+//! A record contains counters, not rates, so the increase between any two records is exact. A record at the start and one at the end
+//! of each run of the daemon delimit what it counted.
+
+mod day_files;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cellar_format::wire::{HistoryQuery, HistoryRecord, Kind};
+use cellar_storage::Volume;
+use day_files::{HistoryLog, Record};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::cell_request::{CellRequest, RequestError};
+use crate::frame_stream::{FrameStream, StreamError};
+use crate::metrics::{Metrics, now_ms};
+
+/// Time limit of each send and receive.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The beginnings of the names of metrics that the history contains.
+const FAMILIES: [&str; 7] = [
+    "cellar_cell_info",
+    "cellar_start_time_seconds",
+    "cellar_cpu_seconds_total",
+    "cellar_iorm_",
+    "cellar_disk_",
+    "cellar_flash_cache_",
+    "cellar_smart_scan_",
+];
+
+pub struct History {
+    log: Mutex<HistoryLog>,
+    metrics: Arc<Metrics>,
+    volume: Arc<Volume>,
+    stopping: AtomicBool,
+}
+
+/// Records until it is dropped.
+pub struct Recorder {
+    history: Arc<History>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl History {
+    /// Keeps the history below `directories`.
+    pub fn new(directories: &[PathBuf], metrics: Arc<Metrics>, volume: Arc<Volume>) -> Arc<Self> {
+        let log = Mutex::new(HistoryLog::new(directories));
+        Arc::new(Self { log, metrics, volume, stopping: AtomicBool::new(false) })
+    }
+
+    fn record(&self) {
+        let mut document = self.metrics.json();
+        let time_ms = document["time_ms"].as_u64().unwrap_or_else(now_ms);
+        if let Some(families) = document["metrics"].as_array_mut() {
+            families.retain(|family| {
+                let name = family["name"].as_str().unwrap_or_default();
+                FAMILIES.iter().any(|start| name.starts_with(start))
+            });
+            for family in families {
+                let Some(fields) = family.as_object_mut() else { continue };
+                fields.retain(|field, _| field == "name" || field == "samples");
+                for sample in fields.get_mut("samples").and_then(Value::as_array_mut).into_iter().flatten() {
+                    sample.as_object_mut().into_iter().for_each(|sample| drop(sample.remove("buckets")));
+                }
+            }
+        }
+        let disks = self.volume.group_status().disks;
+        let disk = |disk: cellar_storage::GroupDisk| json!({ "disk_number": disk.number, "path": disk.path.display().to_string() });
+        document["disks"] = disks.into_iter().map(disk).collect();
+        let record = Record { time_ms, text: document.to_string().into_bytes() };
+        if let Err(error) = self.log.lock().append(&record) {
+            log::warn!("could not record the history of metrics: {error}");
+        }
+    }
+
+    fn run(&self, interval: Duration) {
+        let interval_ms = (interval.as_millis() as u64).max(1);
+        let mut recorded = u64::MAX;
+        while !self.stopping.load(Ordering::Acquire) {
+            let now = now_ms();
+            if now / interval_ms != recorded {
+                self.record();
+                recorded = now / interval_ms;
+            }
+            std::thread::park_timeout(Duration::from_millis(interval_ms - now_ms() % interval_ms));
+        }
+        self.record();
+    }
+
+    /// Sends the records of these times, and the last one before them, whose counters the increases begin with.
+    pub fn answer(&self, stream: &mut FrameStream, query: &HistoryQuery) -> Result<(), StreamError> {
+        let times = self.log.lock().times();
+        let first = times.iter().rev().find(|time| **time < query.first_ms).copied().unwrap_or(query.first_ms);
+        // The recorder may append meanwhile: a record is visible as a whole or not at all.
+        let log = self.log.lock().reader();
+        log.read(first..=query.last_ms, |Record { text, .. }| {
+            stream.send(Kind::HistoryRecord, |out| HistoryRecord { is_last: false, text }.encode(out))
+        })?;
+        let text = json!({ "first_ms": times.first(), "last_ms": times.last() }).to_string().into_bytes();
+        stream.send(Kind::HistoryRecord, |out| HistoryRecord { is_last: true, text }.encode(out))
+    }
+}
+
+impl Recorder {
+    pub fn start(history: Arc<History>, interval: Duration) -> io::Result<Self> {
+        let recording = history.clone();
+        let run = move || recording.run(interval);
+        let thread = std::thread::Builder::new().name("history".to_owned()).spawn(run)?;
+        Ok(Self { history, thread: Some(thread) })
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.history.stopping.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The times of the first and the last record of a cell, in milliseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    pub first_ms: Option<u64>,
+    pub last_ms: Option<u64>,
+}
+
+/// Calls `visit` with the records of a cell in order of the time: those of the query, and the last one before them.
+pub fn query(socket: &Path, query: &HistoryQuery, mut visit: impl FnMut(Value)) -> Result<Extent, RequestError> {
+    let mut request = CellRequest::send(socket, TIMEOUT, Kind::HistoryQuery, |out| query.encode(out))?;
+    loop {
+        let record = request.receive(Kind::HistoryRecord, HistoryRecord::decode)?;
+        let document: Value =
+            serde_json::from_slice(&record.text).map_err(|error| request.no_answer(io::Error::other(error).into()))?;
+        if record.is_last {
+            let time = |name: &str| document[name].as_u64();
+            return Ok(Extent { first_ms: time("first_ms"), last_ms: time("last_ms") });
+        }
+        visit(document);
+    }
+}
