@@ -157,7 +157,7 @@ cleanup() {
 # ---------------------------------------------------------------- cells
 
 # cell_configure NAME [CACHE_SIZE] [DISK ...]: writes $WORK/NAME.toml. Without DISK, creates two folders as cell disks.
-# CELL_RESERVE is the size of the reserve.
+# CELL_RESERVE is the size of the reserve, CELL_WAL_PASSTHROUGH=true sets wal_passthrough.
 cell_configure() {
     local name=$1 cache=${2:-512MiB} disk disks=()
     shift $(($# < 2 ? $# : 2))
@@ -177,6 +177,7 @@ socket = "$WORK/run/$name.sock"
 user = "$OS_USER"
 cache_size = "$cache"
 log_level = "${CELLAR_LOG_LEVEL:-info}"
+wal_passthrough = ${CELL_WAL_PASSTHROUGH:-false}
 
 [disk_group]
 au_size = "4MiB"

@@ -39,6 +39,8 @@ pub struct Config {
     pub disk_group: DiskGroup,
     /// The flash cache; None without one.
     pub flash_cache: Option<FlashCache>,
+    /// The kernel reads and writes WAL without the cell where one backing file contains it.
+    pub wal_passthrough: bool,
     /// Start although disks are missing that may have newer data; set by an option of the command, not in the file.
     pub force_degraded: bool,
 }
@@ -97,6 +99,7 @@ struct File {
     memory_size: Option<String>,
     log_level: Option<String>,
     slow_scan_log_ms: Option<i64>,
+    wal_passthrough: Option<bool>,
     flash_disks: Option<Vec<PathBuf>>,
     flash_cache_size: Option<String>,
     flash_model: Option<OneOrEach>,
@@ -272,6 +275,7 @@ impl Config {
                 file_redundancy,
             },
             flash_cache,
+            wal_passthrough: file.wal_passthrough.unwrap_or(false),
             mount,
             force_degraded: false,
         })

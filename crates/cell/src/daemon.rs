@@ -232,6 +232,7 @@ fn open_volume(
         force_degraded: config.force_degraded,
         cache_bytes: config.cache_bytes,
         flash: config.flash_cache.as_ref().map(|flash| flash_options(flash, iorm)),
+        wal_passthrough: config.wal_passthrough,
         // A backing file may have a second descriptor for direct reads, on each disk with a copy.
         handles_max: (descriptors.saturating_sub(DESCRIPTORS_RESERVED) / (2 * copies)).max(64) as usize,
         root_uid: config.user.uid,

@@ -22,7 +22,7 @@ pub struct Classes {
 
 #[derive(Debug)]
 pub struct FileClass {
-    is_wal: bool,
+    pub file_type: FileType,
     /// The priority of requests for space by a process that neither writes a checkpoint nor recovers.
     pub priority: SpacePriority,
     /// Whose requests to the disks those for the file are, without the consumer group.
@@ -39,7 +39,7 @@ impl FileClass {
 
     pub fn count(&self, kind: FileIoKind, bytes: usize, took: Duration) {
         let kind = match kind {
-            FileIoKind::DataFileWrite if self.is_wal => FileIoKind::WalWrite,
+            FileIoKind::DataFileWrite if self.file_type == FileType::Wal => FileIoKind::WalWrite,
             kind => kind,
         };
         self.counters.count(kind, bytes, took);
@@ -66,7 +66,7 @@ impl Classes {
         let relation = number.map(|number| stats.of_relation(area.clone(), number));
         let evicts = relation.as_ref().is_some_and(|(_, evicts)| *evicts);
         let class = Arc::new(FileClass {
-            is_wal: file_type == FileType::Wal,
+            file_type,
             priority: priority(&path),
             origin: origin_of(&area, file_type, iorm),
             counters: stats.of_type(area, file_type),

@@ -3,7 +3,7 @@
 use super::FileService;
 use super::process::with_priority;
 use super::reply::attr_out;
-use super::ring::{AttrOut, Call, HotPath};
+use super::ring::{AttrOut, Call, HotPath, OpenOut, Opening};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::FileIoKind;
 use cellar_storage::{Error, Ino};
@@ -128,5 +128,27 @@ impl HotPath for FileService {
 
     fn getattr(&self, ino: u64) -> Result<AttrOut, i32> {
         self.volume().getattr(ino).map(|attr| attr_out(&attr)).map_err(|error| error.errno())
+    }
+
+    fn try_open(&self, ino: u64) -> Opening {
+        match self.opens() {
+            Some(opens) => opens.try_open(ino, || self.passes_through(ino)).map_or(Opening::Wait, Opening::Done),
+            None => Opening::Forward,
+        }
+    }
+
+    fn open(&self, ino: u64) -> OpenOut {
+        match self.opens() {
+            Some(opens) => {
+                // Accesses of the kernel cannot be refused.
+                let accepts_changes = self.volume_to_change().is_ok();
+                opens.open(ino, self.volume(), accepts_changes && self.passes_through(ino))
+            }
+            None => OpenOut::default(),
+        }
+    }
+
+    fn release(&self, ino: u64) -> bool {
+        self.opens().map(|opens| opens.release(ino)).is_some()
     }
 }

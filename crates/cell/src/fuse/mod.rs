@@ -7,6 +7,7 @@
 mod class;
 mod hot;
 mod mount;
+mod opens;
 mod process;
 mod reply;
 mod ring;
@@ -19,13 +20,17 @@ pub use ring::keep_awake;
 pub use stats::{Area, Histogram, IoCount, IoStats, RELATIONS_MAX, RelationCount};
 
 use crate::instance::Instance;
+use cellar_format::wire::FileType;
 use cellar_storage::iorm::Iorm;
 use cellar_storage::request::within;
 use cellar_storage::{Ino, Result, Volume};
 use class::{Classes, FileClass};
+use opens::Opens;
 use ring::Workers;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The ioctl by which a Postgres backend finds the cell that serves a file or directory: `_IOR(0xCE, 1, char[4096])`.
 /// An extended attribute would be slower: once a file system supports them, the kernel reads `security.capability` on
@@ -59,6 +64,10 @@ struct Shared {
     iorm: Arc<Iorm>,
     /// Run the requests of the classic transport that wait, and of the ring's forwarding sessions.
     workers: Workers,
+    /// Which files are open, if some of them are passed through.
+    opens: OnceLock<Opens>,
+    /// The kernel of the mount can pass files through.
+    can_pass_through: AtomicBool,
 }
 
 /// Maximum number of requests of the classic transport and of all forwarding sessions that wait at the same time.
@@ -84,6 +93,8 @@ impl FileService {
             classes,
             iorm: Arc::default(),
             workers,
+            opens: OnceLock::new(),
+            can_pass_through: AtomicBool::new(false),
         };
         Self { shared: Arc::new(shared), use_ring: false }
     }
@@ -116,6 +127,39 @@ impl FileService {
     /// Runs `request` of a process for a file of a class, with the origin of its requests to the disks.
     fn within<T>(&self, class: &FileClass, process: u32, request: impl FnOnce() -> T) -> T {
         within(class.origin_of(process, &self.shared.iorm), request)
+    }
+
+    /// Lets the kernel read and write files itself if INIT has negotiated it. Call this before the first open: without account of
+    /// open files the service lets the kernel open files without a request.
+    fn enable_passthrough(&self, device: OwnedFd) {
+        if !self.shared.can_pass_through.load(Ordering::Acquire) {
+            if self.volume().passes_through(FileType::Wal) {
+                log::warn!(
+                    "the kernel does not support FUSE passthrough (Linux 6.9, io_uring): WAL is written through the cell"
+                );
+            }
+            return;
+        }
+        if self.shared.opens.set(Opens::new(device)).is_ok() {
+            let shared = Arc::downgrade(&self.shared);
+            self.volume().set_end_unused_passthrough(move || {
+                if let Some(shared) = shared.upgrade()
+                    && let Some(opens) = shared.opens.get()
+                {
+                    opens.end_unused(&shared.volume);
+                }
+            });
+        }
+    }
+
+    /// Returns the open files; None if the kernel opens files without a request.
+    fn opens(&self) -> Option<&Opens> {
+        self.shared.opens.get()
+    }
+
+    /// Returns whether a file has a type that the kernel may read and write itself.
+    fn passes_through(&self, ino: Ino) -> bool {
+        self.volume().passes_through(self.class_of(ino).file_type)
     }
 
     fn class_of(&self, ino: Ino) -> Arc<FileClass> {

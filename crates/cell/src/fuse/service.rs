@@ -11,6 +11,7 @@ use super::class::first_segment;
 use super::process::with_priority;
 use super::reply::{TTL, absent, errno, file_attr, file_type, nanoseconds};
 use super::{FLASH_CACHE, FLASH_CACHE_BYTES, FLASH_CACHE_READ, FileService, Shared, WHICH_CELL, WHICH_CELL_BYTES};
+use cellar_format::wire::FileType;
 use cellar_storage::{
     Attr, Error, ErrorKind, Fallocate, FlashSetting, Ino, Kind, NewNode, RenameMode, SetAttr, SetTime, Volume,
 };
@@ -23,6 +24,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
 
 /// Maximum bytes of a read request, and of a request's buffer.
@@ -158,6 +160,12 @@ impl Filesystem for FileService {
             let _ = config.set_max_readahead(most);
         }
         let _ = config.set_max_background(BACKGROUND_MAX);
+        // Linux passes files through on a file system that may be at most one level of a stack.
+        if self.use_ring && self.volume().passes_through(FileType::Wal) {
+            let is_supported = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok();
+            let can_pass_through = is_supported && config.set_max_stack_depth(1).is_ok();
+            self.shared.can_pass_through.store(can_pass_through, Ordering::Release);
+        }
         Ok(())
     }
 
@@ -171,6 +179,9 @@ impl Filesystem for FileService {
     fn forget(&self, _request: &Request, ino: INodeNo, references: u64) {
         self.shared.classes.forget(ino.0);
         self.volume().forget(ino.0, references);
+        if let Some(opens) = self.opens() {
+            opens.forget(ino.0, self.volume());
+        }
     }
 
     fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
@@ -263,6 +274,9 @@ impl Filesystem for FileService {
     ) {
         match self.create_node(parent, name, &new_node(request, Kind::File, mode, &[])) {
             Ok(attr) => {
+                if let Some(opens) = self.opens() {
+                    opens.created(attr.ino);
+                }
                 let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
                 reply.created(&TTL, &file_attr(&attr), Generation(0), FileHandle(0), flags);
             }

@@ -6,6 +6,7 @@
 use super::{Disk, DiskFile, FileStamp, ModelStatus, ReadDone, Space, StartedRead, Stream};
 use crate::operation_counters::{LATENCY_BUCKETS, OperationCounters, OperationCounts};
 use crate::request::SMALL_BYTES_MAX;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -192,6 +193,10 @@ impl Disk for CountedDisk {
 
     fn sync_name(&self, ino: u64) -> io::Result<()> {
         self.disk.sync_name(ino)
+    }
+
+    fn kernel_file(&self, ino: u64) -> io::Result<Option<File>> {
+        self.disk.kernel_file(ino)
     }
 
     fn backing_files(&self) -> io::Result<Vec<(u64, Stream)>> {

@@ -229,6 +229,13 @@ impl Disk for DirectoryDisk {
         found(fs::remove_file(self.backing_path(ino, stream))).map(drop)
     }
 
+    fn kernel_file(&self, ino: u64) -> io::Result<Option<File>> {
+        if self.is_read_only {
+            return Ok(None);
+        }
+        found(OpenOptions::new().read(true).write(true).open(self.backing_path(ino, Stream::Data)))
+    }
+
     fn sync_name(&self, ino: u64) -> io::Result<()> {
         File::open(self.fan_path(ino))?.sync_all()?;
         let fan = &self.fans[(ino & 0xff) as usize];

@@ -3,6 +3,7 @@
 
 use super::{Disk, DiskFile, FileStamp, Stream};
 use std::fmt::Debug;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -18,6 +19,12 @@ pub trait FileStore: Send + Sync + Debug {
     fn sync_name(&self, ino: u64) -> io::Result<()>;
     fn backing_files(&self) -> io::Result<Vec<(u64, Stream)>>;
     fn sync_everything(&self) -> io::Result<()>;
+
+    /// Opens the one file of a filesystem that contains exactly the bytes of the inode's data, for the kernel to use without the
+    /// cell. Returns None if there is no such file.
+    fn kernel_file(&self, _ino: u64) -> io::Result<Option<File>> {
+        Ok(None)
+    }
 
     /// Returns whether the files are stored on several disks.
     fn has_copies(&self) -> bool;
@@ -51,6 +58,9 @@ impl FileStore for Arc<dyn Disk> {
     }
     fn sync_everything(&self) -> io::Result<()> {
         (**self).sync_everything()
+    }
+    fn kernel_file(&self, ino: u64) -> io::Result<Option<File>> {
+        (**self).kernel_file(ino)
     }
     fn has_copies(&self) -> bool {
         false

@@ -26,6 +26,7 @@ pub use overlay::OverlayDisk;
 pub(crate) use watched::WatchedDisk;
 
 use std::fmt::Debug;
+use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::panic::resume_unwind;
@@ -130,6 +131,11 @@ pub trait Disk: Send + Sync + Debug {
 
     /// Returns the stamp of an inode's file; None if the file does not exist.
     fn stamp(&self, ino: u64, stream: Stream) -> io::Result<Option<FileStamp>>;
+
+    /// Opens the file of the operating system that contains exactly the bytes of the inode's data; None if there is none.
+    fn kernel_file(&self, _ino: u64) -> io::Result<Option<File>> {
+        Ok(None)
+    }
 
     /// Removes a file of an inode, if it exists.
     fn remove(&self, ino: u64, stream: Stream) -> io::Result<()>;

@@ -5,6 +5,7 @@
 use crate::disk::{Check, Condition, DiskFile, Examined, FileStore, Stream};
 use crate::error::{Context, Error, ErrorKind, Result};
 use parking_lot::Mutex;
+use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -209,6 +210,11 @@ impl Backing {
             Some(file) => file.punch(offset, length).context(|| self.describe("punch a hole in")),
             None => Ok(()),
         }
+    }
+
+    /// Opens the backing file for the kernel, see [`FileStore::kernel_file`].
+    pub fn kernel_file(&self) -> Result<Option<File>> {
+        self.disk.kernel_file(self.ino).context(|| self.describe("open"))
     }
 
     /// Makes every change before the call durable. Syncs of one file must not overlap: the second call would see the

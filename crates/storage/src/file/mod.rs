@@ -10,6 +10,7 @@
 //! - Content changes only through the guards in [`locks`], which also documents the lock order.
 
 mod backing;
+mod kernel_file;
 mod locks;
 mod read;
 mod recovery;
@@ -35,6 +36,7 @@ use crate::meta::{ExtentRecord, FileContent};
 use backing::Backing;
 use cellar_format::bytes::Write;
 use cellar_format::units::{AuIndex, RegionIndex, RegionVersion};
+use kernel_file::KernelFile;
 use locks::Locks;
 use parking_lot::{Mutex, RwLock};
 use std::ops::Range;
@@ -61,6 +63,7 @@ pub struct FileData {
     /// The error of an internal sync, returned by the next sync that a client requests.
     deferred_sync_error: Mutex<Option<Error>>,
     in_flight: RwLock<Option<InFlightWrite>>,
+    kernel_file: KernelFile,
     /// A write has failed, and the backing files may be longer than the file. Changes under the write lock.
     is_overlong: AtomicBool,
     backing: Box<[Backing]>,
@@ -118,6 +121,7 @@ impl FileData {
             locks: Locks::default(),
             deferred_sync_error: Mutex::new(None),
             in_flight: RwLock::new(None),
+            kernel_file: KernelFile::default(),
             is_overlong: AtomicBool::new(false),
             backing,
             units: OnceLock::new(),
@@ -130,6 +134,9 @@ impl FileData {
 
     /// Returns the size in bytes. The first call measures the backing files; later calls do no I/O.
     pub fn size(&self) -> Result<u64> {
+        if self.is_passed_through() {
+            return self.size_of_kernel_file();
+        }
         match self.size.load(Ordering::Acquire) {
             SIZE_UNKNOWN => {
                 let mut size = 0;

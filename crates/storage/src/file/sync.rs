@@ -25,7 +25,8 @@ impl SyncGuard<'_> {
 
     /// Syncs the backing files.
     pub fn sync_backing(&self) -> Result<()> {
-        self.file.backing.iter().try_for_each(|backing| backing.sync())
+        self.file.backing.iter().try_for_each(|backing| backing.sync())?;
+        self.file.sync_kernel_file()
     }
 
     /// Syncs the backing files of a file with compression units. After an error the kernel may have dropped pages, so

@@ -299,4 +299,10 @@ impl Group {
         let start = (ino % disks.len() as u64) as u16;
         StripeLayout { au_size: self.au_size, start, disks }
     }
+
+    /// Returns the layout of a new file that is stored on one disk. The inode number selects the disk.
+    pub fn new_unstriped_layout(&self, ino: u64, copies: usize) -> StripeLayout {
+        let disks = self.spread(copies);
+        StripeLayout { au_size: self.au_size, start: 0, disks: vec![disks[ino as usize % disks.len()]] }
+    }
 }

@@ -10,6 +10,7 @@ use crate::disk::{
     Disk, DiskFile, DiskIoStats, FileStamp, ModelParameters, ModelStatus, Space, StartedRead, Stream, no_wait,
 };
 use crate::request::{IoKind, Origin, current};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -82,6 +83,9 @@ impl Disk for ScheduledDisk {
     }
     fn sync_name(&self, ino: u64) -> io::Result<()> {
         self.disk.sync_name(ino)
+    }
+    fn kernel_file(&self, ino: u64) -> io::Result<Option<File>> {
+        self.disk.kernel_file(ino)
     }
     fn backing_files(&self) -> io::Result<Vec<(u64, Stream)>> {
         self.disk.backing_files()

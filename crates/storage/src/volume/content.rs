@@ -339,7 +339,7 @@ impl Volume {
     }
 
     /// Sets mtime and ctime to now.
-    fn touch_content(&self, file: &FileData) {
+    pub(super) fn touch_content(&self, file: &FileData) {
         let time = now();
         file.mtime.store(time, Ordering::Relaxed);
         file.ctime.store(time, Ordering::Relaxed);

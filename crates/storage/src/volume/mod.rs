@@ -24,6 +24,7 @@ mod inspect;
 mod names;
 mod options;
 mod pages;
+mod passthrough;
 mod prefetcher;
 mod rebalance;
 mod recovery;
@@ -112,6 +113,7 @@ pub struct Volume {
     repair_time: repair_time::RepairTime,
     /// Valid facts about files that the last clean stop saved.
     saved_facts: Mutex<Option<SavedFacts>>,
+    passthrough: passthrough::Passthrough,
     options: VolumeOptions,
     background: Mutex<Option<Background>>,
     scrub: scrub::Scrub,

@@ -106,7 +106,11 @@ impl Volume {
                 false => [&folder[..], name].join(&b'/'),
             };
             let path = || namespace.path_of(parent).map(in_folder);
-            self.group.new_layout(ino, self.copies_for(path))
+            let copies = self.copies_for(path);
+            match self.passes_through_at(path) {
+                true => self.group.new_unstriped_layout(ino, copies),
+                false => self.group.new_layout(ino, copies),
+            }
         });
         let file =
             layout.as_ref().map(|layout| Arc::new(FileData::new(ino, layout.clone(), self.group.stripes(), time)));
@@ -197,6 +201,11 @@ impl Volume {
             (true, _) => _ = self.unlinked_in_use.fetch_add(1, Ordering::Relaxed),
         }
         Ok(())
+    }
+
+    /// Returns whether an inode has references.
+    pub fn is_referenced(&self, ino: Ino) -> bool {
+        self.namespace.read().node(ino).is_ok_and(|node| node.lookups.load(Ordering::Relaxed) > 0)
     }
 
     /// Releases references to an inode.

@@ -43,6 +43,9 @@ pub struct VolumeOptions {
     /// requests of a higher [`super::SpacePriority`] than normal, may use.
     pub reserve_bytes: u64,
     pub cache_bytes: u64,
+    /// Stores new WAL files on one disk each, and gives the kernel their backing files where
+    /// [`super::Volume::begin_passthrough`] permits it.
+    pub wal_passthrough: bool,
     /// Caches pages of files on flash disks.
     pub flash: Option<FlashOptions>,
     /// Threads that load regions ahead of scans.
@@ -87,6 +90,7 @@ impl Default for VolumeOptions {
             disk_repair_time: Duration::from_secs(12 * 3600),
             reserve_bytes: 0,
             cache_bytes: 64 << 20,
+            wal_passthrough: false,
             flash: None,
             prefetch_threads: 8,
             handles_max: 4096,

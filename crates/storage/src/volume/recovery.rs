@@ -107,6 +107,7 @@ impl Volume {
             rebalance,
             repair_time,
             saved_facts: Mutex::default(),
+            passthrough: Default::default(),
             options,
             background: Mutex::new(None),
             scrub: Default::default(),

@@ -70,6 +70,7 @@ impl Volume {
     /// Returns a region, loading it if it is not in the cache. The bytes end at the end of the file.
     pub fn region(&self, ino: Ino, region: RegionIndex) -> Result<RegionGuard> {
         let file = self.file(ino)?;
+        file.check_not_passed_through()?;
         // Read the version before the size: an extending write bumps the version.
         let version = file.versions.get(region);
         if region.start() >= file.size()? {
@@ -117,6 +118,7 @@ impl Volume {
 /// Loads a region into a slot of the cache. A load that overlaps a write may contain a part of the write, so the load
 /// is repeated. The next writer waits for the slot's lock, which bounds the number of attempts.
 pub(super) fn load(file: &FileData, region: RegionIndex, buffer: &mut [u8]) -> Result<Loaded> {
+    file.check_not_passed_through()?;
     let base = region.start();
     let mut total = IoCost::default();
     file.versions.stable(region..region.next(), |version| {

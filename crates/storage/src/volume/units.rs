@@ -146,7 +146,9 @@ impl Volume {
 
     /// Returns an empty batch of units of a file, for [`Self::stage_unit`].
     pub fn stage_units(&self, ino: Ino) -> Result<StagedUnits> {
-        Ok(StagedUnits { file: self.file(ino)?, candidates: Vec::new() })
+        let file = self.file(ino)?;
+        file.check_not_passed_through()?;
+        Ok(StagedUnits { file, candidates: Vec::new() })
     }
 
     /// Writes a compression unit that [`Self::publish_units`] then makes current in place of the raw pages of its

@@ -100,6 +100,8 @@ impl Mount {
             false => None,
             true => {
                 let device = session.as_fd().try_clone_to_owned().map_err(failed)?;
+                // The forwarding sessions, which start with the ring, send INIT too, but their answers do not reach the kernel.
+                service.enable_passthrough(session.as_fd().try_clone_to_owned().map_err(failed)?);
                 let hot_path = Arc::new(service.clone());
                 let keep_awake = options.keep_awake_program.as_ref().map(|program| {
                     let mut command = Command::new(program);

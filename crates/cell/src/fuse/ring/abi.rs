@@ -12,8 +12,10 @@ pub const CMD_REGISTER: u32 = 1;
 pub const CMD_COMMIT_AND_FETCH: u32 = 2;
 
 pub const OP_GETATTR: u32 = 3;
+pub const OP_OPEN: u32 = 14;
 pub const OP_READ: u32 = 15;
 pub const OP_WRITE: u32 = 16;
+pub const OP_RELEASE: u32 = 18;
 pub const OP_FSYNC: u32 = 20;
 pub const OP_INIT: u32 = 26;
 pub const OP_FSYNCDIR: u32 = 30;
@@ -61,6 +63,17 @@ pub struct ReadWriteIn {
 pub struct WriteOut {
     pub size: u32,
     pub padding: u32,
+}
+
+/// `fuse_open_out`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct OpenOut {
+    pub fh: u64,
+    /// `FOPEN_*` flags.
+    pub open_flags: u32,
+    /// The registered backing file, with `FOPEN_PASSTHROUGH`.
+    pub backing_id: i32,
 }
 
 /// `fuse_attr_out` with its `fuse_attr`.
@@ -135,4 +148,5 @@ const _: () = assert!(size_of::<OutHeader>() == OUT_HEADER_BYTES);
 const _: () = assert!(size_of::<RequestHeader>() == 288);
 const _: () = assert!(size_of::<CommandRequest>() == 24);
 const _: () = assert!(size_of::<ReadWriteIn>() == 40);
+const _: () = assert!(size_of::<OpenOut>() == 16);
 const _: () = assert!(size_of::<AttrOut>() == 104);

@@ -27,7 +27,7 @@ use std::time::Instant;
 
 use fuser::Filesystem;
 
-pub use abi::AttrOut;
+pub use abi::{AttrOut, OpenOut};
 pub use keep_awake::keep_awake;
 use keep_awake::{KeepAwake, Spinners};
 use queue::Queue;
@@ -65,6 +65,21 @@ pub trait HotPath: Send + Sync + 'static {
     /// Attributes of an inode. A write invalidates the kernel's cached size, so extending a file requests the
     /// attributes each time.
     fn getattr(&self, ino: u64) -> Result<AttrOut, i32>;
+    /// Answers an open; [`Opening::Forward`] unless the service keeps account of open files.
+    fn try_open(&self, ino: u64) -> Opening;
+    /// Answers an open for which `try_open` returned [`Opening::Wait`].
+    fn open(&self, ino: u64) -> OpenOut;
+    /// Answers the end of an open. Returns false if the forwarding session answers it.
+    fn release(&self, ino: u64) -> bool;
+}
+
+/// The answer to an open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    Done(OpenOut),
+    /// The open waits for a disk.
+    Wait,
+    Forward,
 }
 
 /// Enables FUSE over io_uring in the kernel. Returns false if the kernel lacks the parameter or forbids the change.

@@ -12,13 +12,13 @@ use io_uring::{IoUring, opcode, squeue, types};
 
 use super::abi::{
     CMD_COMMIT_AND_FETCH, CMD_REGISTER, CommandRequest, EntryInOut, IN_HEADER_BYTES, IOV_SEGMENTS, InHeader, InitIn,
-    OP_FSYNC, OP_FSYNCDIR, OP_GETATTR, OP_INIT, OP_READ, OP_WRITE, OUT_HEADER_BYTES, OutHeader, ReadWriteIn,
-    RequestHeader, WriteOut,
+    OP_FSYNC, OP_FSYNCDIR, OP_GETATTR, OP_INIT, OP_OPEN, OP_READ, OP_RELEASE, OP_WRITE, OUT_HEADER_BYTES, OutHeader,
+    ReadWriteIn, RequestHeader, WriteOut,
 };
 use super::cpu::pin_with_priority;
 use super::keep_awake::KeepAwake;
 use super::waiting::{Replied, WaitingRequests};
-use super::{Call, HotPath};
+use super::{Call, HotPath, Opening};
 
 /// The time in which a ring must be created, and the time between attempts.
 const RING_CREATION_MAX: Duration = Duration::from_secs(10);
@@ -210,6 +210,17 @@ impl Queue {
                 let result = self.hot_path.getattr(header.nodeid).map(|out| set_reply(&mut entry.payload, &out));
                 self.commit(index, header.unique, result)
             }
+            OP_OPEN => match self.hot_path.try_open(header.nodeid) {
+                Opening::Done(out) => {
+                    let length = set_reply(&mut entry.payload, &out);
+                    self.commit(index, header.unique, Ok(length))
+                }
+                Opening::Wait => self.wait(index, header.unique, move |hot_path, payload| {
+                    Ok(set_reply(payload, &hot_path.open(header.nodeid)))
+                }),
+                Opening::Forward => self.forward(index, &header),
+            },
+            OP_RELEASE if self.hot_path.release(header.nodeid) => self.commit(index, header.unique, Ok(0)),
             _ => self.forward(index, &header),
         }
     }

@@ -3,6 +3,7 @@
 use super::placed_file::PlacedFile;
 use super::placement::{FileKey, Placement, file_number, key_of};
 use crate::disk::{DiskFile, FileStamp, FileStore, Stream};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -74,6 +75,13 @@ impl FileStore for PlacedDisk {
             }));
         }
         Ok(joined)
+    }
+
+    fn kernel_file(&self, ino: u64) -> io::Result<Option<File>> {
+        match self.parts(ino, Stream::Data)[..] {
+            [(container, number)] => container.kernel_file(number),
+            _ => Ok(None),
+        }
     }
 
     fn remove(&self, ino: u64, stream: Stream) -> io::Result<()> {

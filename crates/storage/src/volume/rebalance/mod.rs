@@ -289,7 +289,10 @@ impl Volume {
             let status = &mut control.status;
             (status.state, status.moved, status.estimated, status.error) = (RebalanceState::Running, 0, 0, None);
         }
-        let result = self.try_rebalance();
+        let result = self.forbid_passthrough().and_then(|()| self.try_rebalance());
+        if result.is_ok() {
+            self.permit_passthrough();
+        }
         let mut control = self.rebalance.control.lock();
         control.status.state = RebalanceState::Idle;
         if let Err(error) = &result {
