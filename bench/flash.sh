@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# The flash cache on device models, measured through PostgreSQL: random 8 KiB reads of a working set that fits, from a hard disk
+# and from flash, and full scans of a table while KEEP fills the cache. Prints Markdown tables. Nothing else should run on the machine.
+#
+#   flash.sh
+#
+#   ROWS=20000        rows, one per page of 8 KiB
+#   READS=2000        random reads of each pass; no page is read twice in a pass
+#   MODEL=hdd-7k2     model of the cell disk
+#   FLASH=flash-slc   model of the flash disk
+#   SCALE=1           real seconds per second of the models. Times are printed in seconds of the models: with 2, processor time and
+#                     other load of the machine count half; so do the reads of catalogs take longer.
+set -euo pipefail
+case ${1:-} in -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"; exit ;; esac
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/../scripts/lib.sh"
+ROWS=${ROWS:-20000} READS=${READS:-2000} MODEL=${MODEL:-hdd-7k2} FLASH=${FLASH:-flash-slc} SCALE=${SCALE:-1}
+
+extension_installed || die "the extension is not installed: run scripts/build.sh extension"
+work_begin bench-flash
+data=$WORK/cell1/pgdata
+q() { sql flash postgres "$@"; }
+content() { q -c "SELECT $1 FROM cellar.get_flash_cache('pages')"; }
+# Every pass reads the pages from the cell: PostgreSQL is started again, and the kernel drops its copies.
+forget() {
+    cluster_stop flash >/dev/null
+    find "$data/base" -type f -exec dd if={} iflag=nocache count=0 status=none \;
+    cluster_start flash "$data" >/dev/null
+    q -c "SELECT count(*) FROM pg_class" >/dev/null
+}
+# milliseconds COMMAND ...: prints how long the command takes.
+milliseconds() {
+    local begin end
+    begin=$(date +%s%N)
+    "$@" >/dev/null
+    end=$(date +%s%N)
+    echo $(((end - begin) / 1000000))
+}
+# random_reads LABEL: one row of the table of random reads.
+random_reads() {
+    local hits misses time
+    forget
+    # The index is in memory: only pages of the table are read.
+    q -c "SELECT count(*) FROM (SELECT id FROM pages ORDER BY id) ids" >/dev/null
+    read -r hits misses <<<"$(content "hit_count || ' ' || miss_count")"
+    time=$(milliseconds q -f "$WORK/reads.sql")
+    read -r now_hits now_misses <<<"$(content "hit_count || ' ' || miss_count")"
+    awk -v label="$1" -v n="$READS" -v ms="$(awk -v t="$time" -v s="$SCALE" 'BEGIN { print t / s }')" -v h=$((now_hits - hits)) -v m=$((now_misses - misses)) \
+        'BEGIN { printf "| %s | %d | %.3f | %.1f %% |\n", label, n * 1000 / ms, ms / n, 100 * h / (h + m) }'
+}
+scan() { PGOPTIONS='-c cellar.min_scan_size=0 -c cellar.cost_factor=0 -c max_parallel_workers_per_gather=0' q -c "SELECT count(*) FROM pages WHERE number % 7 = 3"; }
+scanned() {
+    forget
+    printf '| %s | %.2f |\n' "$1" "$(milliseconds scan | awk -v s="$SCALE" '{ print $1 / 1000 / s }')"
+}
+
+cell_configure cell1 16MiB "$WORK/disk"
+sed -i "s|^log_level|flash_disks = [\"$WORK/flash\"]\nflash_cache_size = \"1GiB\"\nflash_model = \"$FLASH\"\nlog_level|" "$WORK/cell1.toml"
+# The table is written without waiting for the models.
+printf 'model = "%s"\nmodel_time_scale = 0.0001\n' "$MODEL" >>"$WORK/cell1.toml"
+cell_start cell1 >/dev/null
+cluster_create flash "$data" --data-checksums >/dev/null
+cluster_set "$data" "shared_preload_libraries = 'cellar'" "shared_buffers = 4MB" "autovacuum = off" "fsync = off" "max_wal_size = 4GB" \
+    "cellar.compression_naptime = 3600s"
+cluster_start flash "$data" >/dev/null
+q -c "CREATE EXTENSION cellar" \
+    -c "CREATE TABLE pages (id int, number int, filler text)" -c "ALTER TABLE pages ALTER filler SET STORAGE PLAIN" \
+    -c "INSERT INTO pages SELECT g, g % 1000, repeat('x', 5000) FROM generate_series(1, $ROWS) g" \
+    -c "CREATE INDEX ON pages (id)" -c "VACUUM (FREEZE, ANALYZE) pages" -c CHECKPOINT >/dev/null
+q -c "SELECT cellar.set_flash_cache('pages', 'none')" >/dev/null
+q -c "SELECT 'SELECT number, length(filler) FROM pages WHERE id = ' || id || ';' FROM (SELECT id FROM pages ORDER BY md5(id::text) LIMIT $READS) ids" >"$WORK/reads.sql"
+cluster_stop flash >/dev/null
+cell_stop cell1 >/dev/null
+sed -i "s|^model_time_scale.*|model_time_scale = $SCALE|" "$WORK/cell1.toml"
+cell_start cell1 >/dev/null
+cluster_start flash "$data" >/dev/null
+
+size=$(q -c "SELECT pg_size_pretty(pg_relation_size('pages'))")
+printf 'Table of %s, cell disk %s, flash disk %s, %s real seconds per second of the models; times in seconds of the models.\n\n' "$size" "$MODEL" "$FLASH" "$SCALE"
+printf '| full scan | s |\n|---|---|\n'
+scanned "NONE"
+scanned "NONE, again"
+q -c "SELECT cellar.set_flash_cache('pages', 'keep')" >/dev/null
+scanned "KEEP, the first scan, which fills the cache"
+sleep 5
+scanned "KEEP, the second scan"
+printf '\n%s of %s are in the cache.\n\n' "$(content "pg_size_pretty(cached_bytes)")" "$size"
+printf '| random reads of 8 KiB, one session | reads/s | ms | hit ratio |\n|---|---|---|---|\n'
+random_reads "flash (KEEP, warm)"
+q -c "SELECT cellar.set_flash_cache('pages', 'none')" >/dev/null
+random_reads "hard disk (NONE)"
+q -c "SELECT cellar.set_flash_cache('pages', NULL)" >/dev/null
+random_reads "DEFAULT, cold"
+sleep 2
+random_reads "DEFAULT, warm"
+cluster_stop flash >/dev/null
+cell_stop cell1 >/dev/null
