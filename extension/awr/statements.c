@@ -597,13 +597,11 @@ static void
 run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tree, ProcessUtilityContext context,
 			ParamListInfo params, QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
 {
-	/* The statement may be freed meanwhile. */
 	int			location = statement->stmt_location;
 	int			length = statement->stmt_len;
 	bool		wrapper = is_wrapper(statement->utilityStmt);
 	bool		track = is_tracking(statement->queryId) && !wrapper;
 	bool		returns_rows = cellar_nesting_level == 0 && UtilityReturnsTuples(statement->utilityStmt);
-	bool		stores_text = false;
 	CellarStatementKey key = {0};
 	CellarPart	part;
 
@@ -618,9 +616,11 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 
 		key = statement_key((int64) statement->queryId, 0);
 		entry = cellar_find_statement(&key);
-		/* Now, because parallel workers add the statement to the shared table. */
-		stores_text = !entry->has_text && !contains_password(statement->utilityStmt, query_string + Max(location, 0), length) &&
-			!cellar_is_known_statement(&key);
+		/* Before parallel workers add the statement to the shared table. */
+		if (!entry->has_text && !contains_password(statement->utilityStmt, query_string + Max(location, 0), length) &&
+			!cellar_is_known_statement(&key))
+			cellar_add_text(key.query_id, 0, query_string, location, length, "");
+		entry->has_text = true;
 		cellar_begin_part(&part, CELLAR_PHASE_PARSING, cellar_choose_kernel_reading(entry));
 		cellar_begin_usage(&part);
 		cellar_set_current_plan(&key);
@@ -651,9 +651,6 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 		cellar_end_part(&part, entry, true);
 		if (completion != NULL)
 			entry->counters[CELLAR_STATEMENT_ROWS] += completion->nprocessed;
-		if (stores_text)
-			cellar_add_text(entry->key.query_id, 0, query_string, location, length, "");
-		entry->has_text = true;
 		cellar_take_parses(entry);
 		cellar_count_execution(entry, part.elapsed_ns, part.reading, part.used, part.ended);
 		cellar_end_phase(CELLAR_PHASE_EXECUTING, part.ended);

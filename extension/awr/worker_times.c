@@ -38,7 +38,7 @@ cellar_count_for_leader(void)
 {
 	PGPROC	   *leader = MyProc->lockGroupLeader;
 
-	if (cellar_awr_track_statements && leader != NULL && leader != MyProc && cellar_has_statement_table &&
+	if (cellar_awr_track_statements && leader != NULL && leader != MyProc && leader->pid != 0 && cellar_has_statement_table &&
 		cellar_read_current_plan(CellarProcNumber(leader), leader->pid, &leader_statement))
 		before_shmem_exit(add_times, (Datum) 0);
 }

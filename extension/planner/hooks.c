@@ -40,10 +40,7 @@ set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *r
 	if (reason != NULL)
 		cellar_note_scan(rte->relid, reason);
 	else
-	{
-		cellar_correct_index_scans(root, rel, relation);
 		cellar_add_scan_paths(root, rel, relation);
-	}
 
 	table_close(relation, NoLock);
 }

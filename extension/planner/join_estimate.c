@@ -233,6 +233,43 @@ is_on_cell(PlannerInfo *root, const RelOptInfo *rel)
 }
 
 /*
+ * Corrects the rows of a path of an antijoin.  The rows of the left side are those
+ * of one process if the path is partial, and of one execution if it has parameters.
+ */
+static void
+correct_rows(Path *path, const RelOptInfo *left_side)
+{
+	const JoinPath *join = (const JoinPath *) path;
+	double		rows;
+
+	if (!IsA(path, NestPath) && !IsA(path, MergePath) && !IsA(path, HashPath))
+		return;
+	/* A right antijoin has the left side as its inner one. */
+	rows = (bms_equal(join->outerjoinpath->parent->relids, left_side->relids) ? join->outerjoinpath : join->innerjoinpath)->rows;
+	rows = clamp_row_est(rows * ANTIJOIN_FRACTION_MIN);
+	if (rows <= path->rows)
+		return;
+	path->total_cost += cpu_tuple_cost * (rows - path->rows);
+	path->rows = rows;
+	if (path->param_info != NULL)
+		path->param_info->ppi_rows = Max(path->param_info->ppi_rows, rows);
+}
+
+/* For list_sort(): the order of add_path(). */
+static int
+compare_costs(const ListCell *a, const ListCell *b)
+{
+	const Path *left = lfirst(a);
+	const Path *right = lfirst(b);
+
+#if PG_VERSION_NUM >= 180000
+	if (left->disabled_nodes != right->disabled_nodes)
+		return left->disabled_nodes < right->disabled_nodes ? -1 : 1;
+#endif
+	return (left->total_cost > right->total_cost) - (left->total_cost < right->total_cost);
+}
+
+/*
  * Corrects the rows of an antijoin with a comparison, and of its paths, before
  * PostgreSQL estimates the joins above: if it expects one row, it executes index
  * scans for each of the rows.
@@ -241,21 +278,15 @@ void
 cellar_correct_antijoin(PlannerInfo *root, RelOptInfo *joinrel, const RelOptInfo *outer, const RelOptInfo *inner)
 {
 	double		rows = clamp_row_est(outer->rows * ANTIJOIN_FRACTION_MIN);
-	double		factor = rows / joinrel->rows;
 	ListCell   *lc;
 
-	if (factor <= 1 || !has_comparison(inner) || !is_on_cell(root, inner))
+	if (rows <= joinrel->rows || !has_comparison(inner) || !is_on_cell(root, inner))
 		return;
 	foreach(lc, list_concat_copy(joinrel->pathlist, joinrel->partial_pathlist))
-	{
-		Path	   *path = lfirst(lc);
-
-		path->total_cost += cpu_tuple_cost * path->rows * (factor - 1);
-		path->rows *= factor;
-	}
-	foreach(lc, joinrel->ppilist)
-		lfirst_node(ParamPathInfo, lc)->ppi_rows *= factor;
+		correct_rows(lfirst(lc), outer);
 	joinrel->rows = rows;
+	list_sort(joinrel->pathlist, compare_costs);
+	list_sort(joinrel->partial_pathlist, compare_costs);
 }
 
 /* Returns by which factor the rows of a join are underestimated. */

@@ -71,11 +71,19 @@ cellar_is_correlated(const PlannerInfo *root)
 		outer_reference_walker(query->havingQual, NULL);
 }
 
+static bool
+may_fail_when_simplified(Node *expr)
+{
+	return cellar_may_fail(eval_const_expressions(NULL, copyObject(expr)));
+}
+
 /* Returns whether reading the rows of a range table entry might raise an error. */
 static bool
 range_may_fail(RangeTblEntry *rte)
 {
-	if (rte->rtekind == RTE_JOIN || rte->rtekind == RTE_RESULT || CELLAR_IS_RTE_GROUP(rte))
+	if (CELLAR_IS_RTE_GROUP(rte))
+		return may_fail_when_simplified((Node *) CELLAR_GROUP_EXPRESSIONS(rte));
+	if (rte->rtekind == RTE_JOIN || rte->rtekind == RTE_RESULT)
 		return false;
 	/* The rewriter has expanded views; the query of a pulled-up subquery is NULL. */
 	if (rte->rtekind == RTE_SUBQUERY)
@@ -83,12 +91,6 @@ range_may_fail(RangeTblEntry *rte)
 	return rte->rtekind != RTE_RELATION || rte->tablesample != NULL || rte->securityQuals != NIL ||
 		(rte->relkind != RELKIND_RELATION && rte->relkind != RELKIND_MATVIEW &&
 		 rte->relkind != RELKIND_PARTITIONED_TABLE) || !cellar_has_stored_columns(rte->relid);
-}
-
-static bool
-may_fail_when_simplified(Node *expr)
-{
-	return cellar_may_fail(eval_const_expressions(NULL, copyObject(expr)));
 }
 
 /*
@@ -102,7 +104,7 @@ cellar_query_may_fail(const Query *query)
 
 	if (query->commandType != CMD_SELECT || query->setOperations != NULL || query->hasTargetSRFs ||
 		query->hasWindowFuncs || query->hasSubLinks || query->groupingSets != NIL || query->limitCount != NULL ||
-		query->limitOffset != NULL)
+		query->limitOffset != NULL || query->rowMarks != NIL)
 		return true;
 	foreach(lc, query->rtable)
 	{

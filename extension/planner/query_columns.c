@@ -77,11 +77,18 @@ cellar_column_may_fail(Query *query, const Var *column)
 			columns = cellar_find_cte(query, rte, 0);
 			break;
 		default:
-			return true;
+			/* A column of GROUP BY, in which there are only columns of the tables. */
+			if (!CELLAR_IS_RTE_GROUP(rte))
+				return true;
+			columns = query;
+			break;
 	}
-	if (columns == NULL || rte->lateral || column->varattno <= 0 || columns->setOperations != NULL)
+	if (CELLAR_IS_RTE_GROUP(rte))
+		expr = list_nth(CELLAR_GROUP_EXPRESSIONS(rte), column->varattno - 1);
+	else if (columns == NULL || rte->lateral || column->varattno <= 0 || columns->setOperations != NULL)
 		return true;
-	expr = (Node *) list_nth_node(TargetEntry, columns->targetList, column->varattno - 1)->expr;
+	else
+		expr = (Node *) list_nth_node(TargetEntry, columns->targetList, column->varattno - 1)->expr;
 	return contain_volatile_functions(expr) || cellar_may_fail(eval_const_expressions(NULL, copyObject(expr))) ||
 		column_may_fail_walker(expr, columns);
 }

@@ -171,6 +171,7 @@ cellar_add_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation)
 		return;
 	}
 
+	cellar_correct_index_scans(root, rel, relation);
 	path = cellar_create_scan_path(root, &scan);
 	if (cellar_index_only_scan_is_cheaper(rel, path->total_cost, 0))
 	{

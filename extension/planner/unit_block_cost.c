@@ -125,7 +125,7 @@ cellar_correct_index_scans(PlannerInfo *root, RelOptInfo *rel, Relation relation
 	double		factor = block_cost(rel, relation);
 	QualCost	quals;
 
-	if (factor <= 1 || cellar_is_correlated(root))
+	if (factor <= 1 || (root->query_level > 1 && cellar_is_correlated(root)))
 		return;
 	cost_qual_eval(&quals, rel->baserestrictinfo, root);
 	correct_paths(rel, false, factor, cpu_tuple_cost + quals.per_tuple);

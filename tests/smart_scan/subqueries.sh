@@ -42,6 +42,8 @@ SUBQUERY_STATEMENTS=(
     "WITH items AS (SELECT item, sum(price) AS total FROM sold GROUP BY item) SELECT count(*) FROM goods g, items a WHERE a.item = g.id AND a.total > (SELECT max(b.total) - 5 FROM items b, goods h WHERE h.id = b.item AND h.kind = g.kind)"
     "WITH none AS (SELECT id, 1 / (id - id) AS q FROM goods) SELECT count(*) FROM goods g WHERE g.id < 0 AND g.low > (SELECT max(n.q) FROM none n WHERE n.id = g.id)"
     "WITH shares AS (SELECT id, 100 / (id - 299) AS q FROM goods) SELECT count(*) FROM goods g WHERE g.id < 10 AND g.low > (SELECT max(s.q) FROM shares s WHERE s.id = g.id)"
+    "WITH shares AS (SELECT id, 100 / (id - 299) AS q FROM goods GROUP BY id, 100 / (id - 299)) SELECT count(*) FROM goods g WHERE g.id < 10 AND g.low > (SELECT max(s.q) FROM shares s WHERE s.id = g.id)"
+    "WITH shares AS (SELECT id, 100 / (id - 299) AS q FROM (SELECT id FROM goods GROUP BY id) g) SELECT count(*) FROM goods g WHERE g.id < 10 AND g.low > (SELECT max(s.q) FROM shares s WHERE s.id = g.id)"
     "WITH counted AS (SELECT nextval('executed') AS n, id FROM goods) SELECT count(*) FROM goods g WHERE g.id < 0 AND g.low > (SELECT max(c.n) FROM counted c WHERE c.id = g.id)"
     "WITH RECURSIVE steps AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM steps WHERE n < 9) SELECT count(*) FROM goods g WHERE g.low > (SELECT max(s.n) FROM steps s WHERE s.n = g.kind)"
     "WITH items AS (SELECT item, place FROM sold) SELECT count(*) FROM goods g WHERE EXISTS (SELECT 1 FROM sold o WHERE o.item = g.id AND o.place > (SELECT avg(i.place) FROM items i WHERE i.item = o.item))"

@@ -119,8 +119,10 @@ CellarRelationPath(CellarFileId file)
 /* 18 added an entry for the expressions of GROUP BY. */
 #if PG_VERSION_NUM >= 180000
 #define CELLAR_IS_RTE_GROUP(rte)	((rte)->rtekind == RTE_GROUP)
+#define CELLAR_GROUP_EXPRESSIONS(rte)	((rte)->groupexprs)
 #else
 #define CELLAR_IS_RTE_GROUP(rte)	false
+#define CELLAR_GROUP_EXPRESSIONS(rte)	NIL
 #endif
 
 /* 17 renamed the number of a process. */
