@@ -3561,7 +3561,7 @@ CREATE VIEW cellar.flash_cache_settings AS
     SELECT i.inhrelid, m.set_for, m.setting, m.distance + 1
     FROM member m JOIN pg_catalog.pg_inherits i ON i.inhparent = m.relation
   ), nearest AS (
-    SELECT DISTINCT ON (relation) relation, set_for, setting FROM member ORDER BY relation, distance
+    SELECT DISTINCT ON (relation) relation, set_for, setting FROM member ORDER BY relation, distance, set_for
   ), by_relation AS (
     SELECT relation, set_for, setting FROM nearest
     UNION ALL

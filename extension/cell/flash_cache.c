@@ -23,6 +23,7 @@
 #include "access/relation.h"
 #include "access/xact.h"
 #include "catalog/catalog.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_tablespace.h"
@@ -329,11 +330,29 @@ cellar_set_tablespace_flash_cache(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/*
+ * Locks a table of settings against changes.  Returns false if a transaction has
+ * changed it, and not ended: the settings as of now may be obsolete when it ends.
+ */
+static bool
+lock_settings(const char *table)
+{
+	Oid			schema = get_namespace_oid("cellar", true);
+	Oid			relation = OidIsValid(schema) ? get_relname_relid(table, schema) : InvalidOid;
+
+	return !OidIsValid(relation) || ConditionalLockRelationOid(relation, ShareLock);
+}
+
 /* Applies all settings of the worker's database, in one transaction. */
 void
 cellar_apply_flash_cache_settings(void)
 {
 	StartTransactionCommand();
+	if (!lock_settings("flash_cache_setting") || !lock_settings("flash_cache_tablespace_setting"))
+	{
+		CommitTransactionCommand();
+		return;
+	}
 	PushActiveSnapshot(GetTransactionSnapshot());
 	SPI_connect();
 	if (OidIsValid(get_extension_oid("cellar", true)) &&

@@ -5,7 +5,7 @@ mod support;
 
 use cellar_format::wire::FileType;
 use cellar_storage::disk::{DirectoryDisk, Stream};
-use cellar_storage::{FlashOptions, Ino, Redundancy, Volume, VolumeOptions};
+use cellar_storage::{FlashOptions, FlashSetting, Ino, Redundancy, Volume, VolumeOptions};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +36,27 @@ fn hits(volume: &Volume, ino: Ino, content: &[u8]) -> u64 {
         assert!(page == expected, "page {number} of inode {ino}");
     }
     volume.flash_stats().unwrap().read_hits - before
+}
+
+/// The pages that a change of the setting dropped count as changed until a sync: without one, the file would leave flash at each start.
+#[test]
+fn pages_that_are_read_after_a_change_of_the_setting_survive_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || open_with(folder.path(), 3, || with_flash(folder.path()));
+    let volume = open();
+    let (ino, content) = (create(&volume, "table"), Random::seeded(5).bytes(40 * PAGE));
+    volume.write(ino, 0, &content).unwrap();
+    volume.fsync(ino).unwrap();
+    for setting in [FlashSetting::None, FlashSetting::Keep] {
+        volume.set_flash_setting(ino, setting).unwrap();
+    }
+    hits(&volume, ino, &content);
+    assert_eq!(hits(&volume, ino, &content), 40);
+    volume.close().unwrap();
+    drop(volume);
+    let volume = open();
+    assert_eq!(volume.flash_setting(ino), Some(FlashSetting::Keep));
+    assert_eq!(hits(&volume, ino, &content), 40);
 }
 
 #[test]

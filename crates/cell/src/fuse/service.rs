@@ -86,11 +86,11 @@ fn set_time(time: TimeOrNow) -> SetTime {
 }
 
 /// Gives another segment or fork of a relation the flash cache setting of the first segment.
-fn inherit_flash_setting(volume: &Volume, parent: Ino, name: &OsStr, ino: Ino) -> cellar_storage::Result<()> {
+fn inherit_flash_setting(volume: &Volume, parent: Ino, name: &OsStr, ino: Ino) {
     let first = name.to_str().and_then(first_segment).and_then(|first| volume.entry(parent, first.as_bytes()));
     match first.and_then(|first| volume.flash_setting(first)) {
-        None | Some(FlashSetting::Default) => Ok(()),
-        Some(setting) => volume.set_flash_setting(ino, setting).map(drop),
+        None | Some(FlashSetting::Default) => {}
+        Some(setting) => volume.set_flash_setting_of_new(ino, setting),
     }
 }
 
@@ -111,10 +111,8 @@ impl FileService {
     fn create_node(&self, parent: INodeNo, name: &OsStr, new: &NewNode<'_>) -> cellar_storage::Result<Attr> {
         let volume = self.volume_to_change()?;
         let attr = volume.create(parent.0, name.as_bytes(), new)?;
-        if new.kind == Kind::File
-            && let Err(error) = inherit_flash_setting(volume, parent.0, name, attr.ino)
-        {
-            log::warn!("file {} has the flash cache setting DEFAULT: {error}", name.display());
+        if new.kind == Kind::File {
+            inherit_flash_setting(volume, parent.0, name, attr.ino);
         }
         Ok(attr)
     }

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 const DATA: &str = "data";
 const LOCK: &str = "lock";
 /// Entries that a directory may contain and still count as blank.
-const IGNORED: [&str; 3] = ["lost+found", LOCK, "cell.sock"];
+const IGNORED: [&str; 5] = ["lost+found", LOCK, "cell.sock", "mounts", "metric-history"];
 /// cachestat(2) has no binding in the libc crate; the number is the same on all architectures.
 const SYS_CACHESTAT: libc::c_long = 451;
 /// Number of u64 fields of `struct cachestat`: cached, dirty, written back, evicted, recently evicted pages.

@@ -217,6 +217,11 @@ impl Backing {
         self.disk.kernel_file(self.ino).context(|| self.describe("open"))
     }
 
+    /// Lets the next sync reach the disk, also if no byte has changed.
+    pub fn require_sync(&self) {
+        self.unsynced.store(true, Ordering::Release);
+    }
+
     /// Makes every change before the call durable. Syncs of one file must not overlap: the second call would see the
     /// flags cleared and return before the first one has finished.
     pub fn sync(&self) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Making a file's backing files durable.
 
+use super::backing::Backing;
 use super::{Checkpoint, FileData, SyncGuard, Units, WriteGuard};
 use crate::error::{Error, Result};
 
@@ -9,6 +10,12 @@ impl FileData {
         let sync = self.lock_sync();
         sync.sync_backing()?;
         sync.take_deferred_error()
+    }
+
+    /// Lets the next sync reach all backing files, also those without changes.
+    pub fn require_sync(&self) {
+        let unit_files = self.units().into_iter().flat_map(|units| units.unit_files());
+        self.backing.iter().chain(unit_files).for_each(Backing::require_sync);
     }
 
     /// Keeps the error of an internal sync for the next sync that a client requests. The kernel reports a write-back

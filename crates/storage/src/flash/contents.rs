@@ -36,14 +36,9 @@ impl FlashCache {
     /// were kept, leave the cache. The caller syncs the file afterwards: until then, its regions count as unsynced. A checkpoint
     /// makes the setting durable.
     pub fn set_setting(&self, ino: u64, setting: FlashSetting) -> Result<FlashSetting> {
-        let former = {
-            let mut settings = self.settings.lock();
-            let former = match setting {
-                FlashSetting::Default => settings.remove(&ino),
-                _ => settings.insert(ino, setting),
-            };
-            former.unwrap_or_default()
-        };
+        // Objects have the setting that the last call stored.
+        let _changing = self.changing_settings.lock();
+        let former = self.store_setting(ino, setting);
         if former == setting {
             return Ok(former);
         }
@@ -52,12 +47,35 @@ impl FlashCache {
         let objects: Vec<_> = self.objects.lock().values().filter(of_file).cloned().collect();
         for object in &objects {
             object.set_setting(setting);
-            if setting == FlashSetting::None || former == FlashSetting::Keep {
-                self.drop_pages(object).context(|| format!("could not drop inode {ino} from the flash cache"))?;
+            if (setting == FlashSetting::None || former == FlashSetting::Keep)
+                && let Err(error) = self.drop_pages(object)
+            {
+                // The next call tries again.
+                self.store_setting(ino, former);
+                return Err(error).context(|| format!("could not drop inode {ino} from the flash cache"));
             }
         }
         self.make_settings_durable();
         Ok(former)
+    }
+
+    /// As [`Self::set_setting`] for a file that was created just now, and has no pages.
+    pub fn set_setting_of_new(&self, ino: u64, setting: FlashSetting) {
+        let _changing = self.changing_settings.lock();
+        self.store_setting(ino, setting);
+        let of_file = |object: &&Arc<CachedObject>| object.object.ino == ino;
+        self.objects.lock().values().filter(of_file).for_each(|object| object.set_setting(setting));
+        self.make_settings_durable();
+    }
+
+    /// Returns the former setting.
+    fn store_setting(&self, ino: u64, setting: FlashSetting) -> FlashSetting {
+        let mut settings = self.settings.lock();
+        let former = match setting {
+            FlashSetting::Default => settings.remove(&ino),
+            _ => settings.insert(ino, setting),
+        };
+        former.unwrap_or_default()
     }
 
     /// Removes all pages of an object, by the rules of a change: the log may still contain them.

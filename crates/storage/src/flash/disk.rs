@@ -56,7 +56,13 @@ impl FileStore for FlashCachedDisk {
         self.inner.stamp(ino, stream)
     }
     fn remove(&self, ino: u64, stream: Stream) -> io::Result<()> {
-        let Some(object) = self.object(ino, stream, false) else { return self.inner.remove(ino, stream) };
+        let Some(object) = self.object(ino, stream, false) else {
+            self.inner.remove(ino, stream)?;
+            if stream == Stream::Data {
+                self.cache.forget_setting(ino);
+            }
+            return Ok(());
+        };
         let _no_repair = object.lock_out_repairs()?;
         let change = self.cache.begin_change(&object, &pages_of(&(0..END)))?;
         let _changing = Changing { object: &object, change };

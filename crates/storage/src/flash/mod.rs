@@ -103,6 +103,8 @@ pub struct FlashCache {
     objects: Mutex<HashMap<Object, Arc<CachedObject>>>,
     /// By inode; a file that is missing has the default.
     settings: Mutex<BTreeMap<u64, FlashSetting>>,
+    /// Held while the setting of a file and of its objects changes.
+    changing_settings: Mutex<()>,
     /// By number.
     segments: RwLock<Vec<Option<Arc<Segment>>>>,
     log: Mutex<Log>,

@@ -118,6 +118,7 @@ impl FlashCache {
             revoking: Mutex::new(()),
             objects: Mutex::new(contents.objects),
             settings: Mutex::new(contents.settings),
+            changing_settings: Mutex::new(()),
             segments: RwLock::new(segments),
             log: Mutex::new(log),
             maintenance: Mutex::new(Maintenance { ghost: Ghost::new(pages_of_main), next_checkpoint }),

@@ -62,7 +62,10 @@ impl CountsBySize {
 /// Threads share locks only with an eighth of the others.
 const SHARDS: usize = 8;
 
-type Shard = Mutex<HashMap<(DatabaseId, GroupId), CountsBySize>>;
+/// Threads on different CPUs use different shards, so each begins a cache line.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard(Mutex<HashMap<(DatabaseId, GroupId), CountsBySize>>);
 
 #[derive(Debug, Default)]
 pub struct ClassCounters([Shard; SHARDS]);
@@ -82,14 +85,14 @@ fn shard() -> usize {
 
 impl ClassCounters {
     pub fn count(&self, origin: Origin, medium: Medium, size: IoSize, done: Counted) {
-        let mut classes = self.0[shard()].lock();
+        let mut classes = self.0[shard()].0.lock();
         classes.entry((origin.database, origin.group)).or_default().add(medium, size, done);
     }
 
     pub fn counts(&self) -> HashMap<(DatabaseId, GroupId), CountsBySize> {
         let mut sums: HashMap<(DatabaseId, GroupId), CountsBySize> = HashMap::new();
         for shard in &self.0 {
-            shard.lock().iter().for_each(|(class, counts)| sums.entry(*class).or_default().add_all(counts));
+            shard.0.lock().iter().for_each(|(class, counts)| sums.entry(*class).or_default().add_all(counts));
         }
         sums
     }

@@ -39,8 +39,8 @@ pub struct ToldGroups {
 impl ToldGroups {
     /// Replaces what the connection has told.
     pub fn set(&mut self, told: &[(u32, GroupId)]) {
-        let groups = &mut *self.all.groups.write();
         let told: HashMap<u32, GroupId> = told.iter().copied().collect();
+        let groups = &mut *self.all.groups.write();
         for process in self.processes.drain(..).filter(|process| !told.contains_key(process)) {
             forget(groups, self.connection, process);
         }

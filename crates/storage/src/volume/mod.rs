@@ -221,13 +221,22 @@ impl Volume {
 
     /// Changes the setting of a file. Returns the former one; None if no flash cache is configured.
     pub fn set_flash_setting(&self, ino: Ino, setting: FlashSetting) -> Result<Option<FlashSetting>> {
-        self.file(ino)?;
+        let file = self.file(ino)?;
         let Some(flash) = self.group.flash() else { return Ok(self.flash_setting(ino)) };
         let former = flash.set_setting(ino, setting)?;
         if former != setting && (setting == FlashSetting::None || former == FlashSetting::Keep) {
+            // Until a sync, the flash cache takes the dropped pages for changed ones.
+            file.require_sync();
             self.fsync(ino)?;
         }
         Ok(Some(former))
+    }
+
+    /// As [`Self::set_flash_setting`] for a file that was created just now. Waits for no disk.
+    pub fn set_flash_setting_of_new(&self, ino: Ino, setting: FlashSetting) {
+        if let Some(flash) = self.group.flash() {
+            flash.set_setting_of_new(ino, setting);
+        }
     }
 
     /// Returns what the flash cache has of a file; None if no flash cache is configured.
