@@ -19,6 +19,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// `_IOW(229, 1, struct fuse_backing_map)` and `_IOW(229, 2, u32)`.
 const BACKING_OPEN: libc::c_ulong = 0x4010_e501;
@@ -38,6 +39,8 @@ pub struct Opens {
     device: OwnedFd,
     files: Mutex<HashMap<Ino, OpenFile>>,
     registration: Mutex<()>,
+    /// The kernel has refused a backing file for a reason that all others have, too.
+    is_refused: AtomicBool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +66,7 @@ impl OpenFile {
 
 impl Opens {
     pub fn new(device: OwnedFd) -> Self {
-        Self { device, files: Mutex::default(), registration: Mutex::default() }
+        Self { device, files: Mutex::default(), registration: Mutex::default(), is_refused: AtomicBool::new(false) }
     }
 
     /// Answers an open without waiting for a disk; None if the file may be passed through and must be opened on a disk first.
@@ -73,7 +76,7 @@ impl Opens {
             return Some(file.answer());
         }
         // Outside the lock: the class of a file depends on its path.
-        if passes_through() {
+        if !self.is_refused.load(Ordering::Relaxed) && passes_through() {
             return None;
         }
         let mut files = self.files.lock();
@@ -106,6 +109,10 @@ impl Opens {
             Ok(id) => Some(id),
             Err(error) => {
                 log::warn!("the kernel does not take over the backing file of inode {ino}: {error}");
+                // The daemon may lack a capability, or the disk's filesystem may be stacked upon another one.
+                if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ELOOP | libc::EOPNOTSUPP | libc::ENOTTY)) {
+                    self.is_refused.store(true, Ordering::Relaxed);
+                }
                 end(ino, volume);
                 None
             }

@@ -18,7 +18,7 @@ const HEADER_BYTES: usize = 20;
 const TEXT_BYTES_MAX: usize = 16 << 20;
 const DAY_MS: u64 = 24 * 3600 * 1000;
 /// Days that are kept besides the present one.
-const DAYS_KEPT: u64 = 7;
+const DAYS_KEPT: usize = 7;
 /// A file does not grow beyond this size.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 const FOLDER: &str = "metric-history";
@@ -30,69 +30,75 @@ pub struct Record {
     pub text: Vec<u8>,
 }
 
-#[derive(Debug)]
+/// Appends records. Between records no file is open, so that the filesystem of a disk can be unmounted.
+#[derive(Debug, Default)]
 pub struct HistoryLog {
-    /// A record goes to the first of these directories that takes it.
-    folders: Vec<PathBuf>,
-    /// The file that records are appended to, with its folder, its day and its length.
-    open: Option<OpenFile>,
+    last: Option<LastFile>,
 }
 
+/// The file that the last record was appended to, whose records are valid up to its end.
 #[derive(Debug)]
-struct OpenFile {
-    folder: PathBuf,
-    day: u64,
+struct LastFile {
+    path: PathBuf,
     length: u64,
-    file: File,
 }
 
 impl HistoryLog {
-    /// Keeps the history below `directories`.
-    pub fn new(directories: &[PathBuf]) -> Self {
-        Self { folders: directories.iter().map(|directory| directory.join(FOLDER)).collect(), open: None }
-    }
-
-    /// Appends a record, and removes the files of days that are not kept any more.
-    pub fn append(&mut self, record: &Record) -> io::Result<()> {
+    /// Appends a record below the first of the directories that takes it, and removes the files of days that are not kept any more.
+    pub fn append(&mut self, directories: &[PathBuf], record: &Record) -> io::Result<()> {
         let bytes = encode(record)?;
         let day = record.time_ms / DAY_MS;
         let mut result = Err(io::Error::other("the cell has no directory for the history"));
-        for folder in self.folders.clone() {
-            result = self.append_below(&folder, day, &bytes);
-            if result.is_ok() {
+        for directory in directories {
+            result = self.append_below(&directory.join(FOLDER), day, &bytes);
+            if result.as_ref().err().is_none_or(is_full_day) {
                 break;
             }
-            self.open = None;
         }
         result
     }
 
     fn append_below(&mut self, folder: &Path, day: u64, bytes: &[u8]) -> io::Result<()> {
-        let is_open = |open: &OpenFile| open.folder == folder && open.day == day;
-        if !self.open.as_ref().is_some_and(is_open) {
-            self.open = Some(OpenFile::new(folder, day)?);
-            remove_before(folder, day.saturating_sub(DAYS_KEPT));
+        let path = folder.join(day.to_string());
+        let last = self.last.take().filter(|last| last.path == path);
+        let (mut file, length) = open_to_append(folder, &path, last)?;
+        let written = match length + bytes.len() as u64 > FILE_BYTES_MAX {
+            true => 0,
+            false => {
+                file.write_all(bytes)?;
+                file.sync_data()?;
+                bytes.len() as u64
+            }
+        };
+        self.last = Some(LastFile { path, length: length + written });
+        match written {
+            0 => Err(io::Error::new(io::ErrorKind::FileTooLarge, "the history of the day has its maximum size")),
+            _ => Ok(()),
         }
-        let Some(open) = &mut self.open else { return Ok(()) };
-        if open.length + bytes.len() as u64 > FILE_BYTES_MAX {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the history of the day has its maximum size"));
-        }
-        open.file.write_all(bytes)?;
-        open.file.sync_data()?;
-        open.length += bytes.len() as u64;
-        Ok(())
     }
+}
 
-    /// Returns a log that only reads.
-    pub fn reader(&self) -> Self {
-        Self { folders: self.folders.clone(), open: None }
+/// Returns whether the history of the day has its maximum size. Other directories take no more records of the day, either.
+pub fn is_full_day(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::FileTooLarge
+}
+
+/// Reads the history below some directories. A record that is being appended is visible as a whole or not at all.
+#[derive(Debug)]
+pub struct HistoryReader {
+    folders: Vec<PathBuf>,
+}
+
+impl HistoryReader {
+    pub fn new(directories: &[PathBuf]) -> Self {
+        Self { folders: directories.iter().map(|directory| directory.join(FOLDER)).collect() }
     }
 
     /// Returns the times of all records, in order.
     pub fn times(&self) -> Vec<u64> {
         let mut times = Vec::new();
         for (_, path) in self.files() {
-            for_each_record(&path, |time_ms, _| times.push(time_ms));
+            visit_readable(&path, |time_ms, _| times.push(time_ms));
         }
         times.sort_unstable();
         times.dedup();
@@ -110,7 +116,7 @@ impl HistoryLog {
         for paths in of_day.into_values() {
             let mut records: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
             for path in paths {
-                for_each_record(&path, |time_ms, compressed| {
+                visit_readable(&path, |time_ms, compressed| {
                     if times.contains(&time_ms) {
                         records.insert(time_ms, compressed.to_vec());
                     }
@@ -132,25 +138,27 @@ impl HistoryLog {
     }
 }
 
-impl OpenFile {
-    /// Opens the file of a day, and cuts off what an unfinished append has left.
-    fn new(folder: &Path, day: u64) -> io::Result<Self> {
-        // Not the disk's own directory, whose filesystem may not be mounted.
-        match fs::create_dir(folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        let path = folder.join(day.to_string());
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
-        let valid = for_each_record(&path, |_, _| ());
-        let length = file.metadata()?.len();
-        if length > valid {
-            log::info!("cut {} bytes of an unfinished record off {}", length - valid, path.display());
-            file.set_len(valid)?;
-        }
-        File::open(folder)?.sync_all()?;
-        Ok(Self { folder: folder.to_owned(), day, length: valid, file })
+/// Opens a file of the history, and returns its length. Cuts off what an unfinished append has left, unless the file is as the last
+/// append has left it.
+fn open_to_append(folder: &Path, path: &Path, last: Option<LastFile>) -> io::Result<(File, u64)> {
+    // Not the disk's own directory, whose filesystem may not be mounted.
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
     }
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    let length = file.metadata()?.len();
+    if last.is_some_and(|last| last.length == length) {
+        return Ok((file, length));
+    }
+    let valid = for_each_record(path, |_, _| ())?;
+    if length > valid {
+        log::info!("cut {} bytes of an unfinished record off {}", length - valid, path.display());
+        file.set_len(valid)?;
+    }
+    File::open(folder)?.sync_all()?;
+    remove_old(folder);
+    Ok((file, valid))
 }
 
 fn files_below(folder: &Path) -> Vec<(u64, PathBuf)> {
@@ -159,8 +167,11 @@ fn files_below(folder: &Path) -> Vec<(u64, PathBuf)> {
     entries.filter_map(file).collect()
 }
 
-fn remove_before(folder: &Path, day: u64) {
-    for (_, path) in files_below(folder).into_iter().filter(|(of, _)| *of < day) {
+/// Keeps the newest files. The clock does not decide, because it may be set.
+fn remove_old(folder: &Path) {
+    let mut files = files_below(folder);
+    files.sort_unstable_by_key(|(day, _)| std::cmp::Reverse(*day));
+    for (_, path) in files.into_iter().skip(DAYS_KEPT + 1) {
         if let Err(error) = fs::remove_file(&path) {
             log::warn!("could not remove {}: {error}", path.display());
         }
@@ -185,14 +196,24 @@ fn encode(record: &Record) -> io::Result<Vec<u8>> {
 
 /// Calls `visit` with time and compressed text of each record, up to the first one that is not valid. Returns the length of the
 /// valid records.
-fn for_each_record(path: &Path, mut visit: impl FnMut(u64, &[u8])) -> u64 {
-    let bytes = fs::read(path).unwrap_or_default();
+fn for_each_record(path: &Path, mut visit: impl FnMut(u64, &[u8])) -> io::Result<u64> {
+    let bytes = fs::read(path)?;
     let mut at = 0;
     while let Some((time_ms, compressed)) = decode(&bytes[at..]) {
         visit(time_ms, compressed);
         at += HEADER_BYTES + compressed.len();
     }
-    at as u64
+    Ok(at as u64)
+}
+
+/// As [`for_each_record`] for a reader, which goes on with the other files if one cannot be read.
+fn visit_readable(path: &Path, visit: impl FnMut(u64, &[u8])) {
+    match for_each_record(path, visit) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            log::warn!("could not read {}: {error}", path.display())
+        }
+        _ => {}
+    }
 }
 
 fn decode(bytes: &[u8]) -> Option<(u64, &[u8])> {
@@ -218,7 +239,7 @@ mod tests {
         Record { time_ms, text: format!("{time_ms} ").repeat(100).into_bytes() }
     }
 
-    fn all(log: &HistoryLog, times: RangeInclusive<u64>) -> Vec<u64> {
+    fn all(log: &HistoryReader, times: RangeInclusive<u64>) -> Vec<u64> {
         let mut found = Vec::new();
         let visit = |seen: Record| {
             assert_eq!(seen, record(seen.time_ms));
@@ -234,8 +255,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let directories = [folder.path().to_owned()];
         let day = 20_000 * DAY_MS;
-        let mut log = HistoryLog::new(&directories);
-        [1, 2].into_iter().for_each(|time| log.append(&record(day + time)).unwrap());
+        let mut log = HistoryLog::default();
+        let reader = HistoryReader::new(&directories);
+        [1, 2].into_iter().for_each(|time| log.append(&directories, &record(day + time)).unwrap());
         let path = folder.path().join(FOLDER).join("20000");
         let whole = fs::read(&path).unwrap();
         // Every length of the second record that a crash may leave, and bytes that were never written.
@@ -244,10 +266,9 @@ mod tests {
             let zeros = vec![0; whole.len() - length];
             for torn in [whole[..length].to_vec(), [&whole[..length], &zeros].concat()] {
                 fs::write(&path, &torn).unwrap();
-                let mut log = HistoryLog::new(&directories);
-                assert_eq!(all(&log, 0..=u64::MAX), [day + 1], "{length}");
-                log.append(&record(day + 3)).unwrap();
-                assert_eq!(all(&log, 0..=u64::MAX), [day + 1, day + 3], "{length}");
+                assert_eq!(all(&reader, 0..=u64::MAX), [day + 1], "{length}");
+                HistoryLog::default().append(&directories, &record(day + 3)).unwrap();
+                assert_eq!(all(&reader, 0..=u64::MAX), [day + 1, day + 3], "{length}");
             }
         }
     }
@@ -255,25 +276,46 @@ mod tests {
     #[test]
     fn days_are_kept_for_a_week_and_times_select_records() {
         let folder = tempfile::tempdir().unwrap();
-        let mut log = HistoryLog::new(&[folder.path().join("full/missing"), folder.path().to_owned()]);
+        let directories = [folder.path().join("full/missing"), folder.path().to_owned()];
+        let (mut log, reader) = (HistoryLog::default(), HistoryReader::new(&directories));
         // The first directory takes no records.
         fs::write(folder.path().join("full"), "").unwrap();
         let times: Vec<u64> = (0..10).map(|day| (20_000 + day) * DAY_MS + 5).collect();
-        times.iter().for_each(|time| log.append(&record(*time)).unwrap());
-        assert_eq!(log.times(), times[2..]);
-        assert_eq!(all(&log, times[4]..=times[6]), times[4..7]);
-        assert_eq!(all(&log, times[4] + 1..=times[6] - 1), times[5..6]);
+        times.iter().for_each(|time| log.append(&directories, &record(*time)).unwrap());
+        assert_eq!(reader.times(), times[2..]);
+        assert_eq!(all(&reader, times[4]..=times[6]), times[4..7]);
+        assert_eq!(all(&reader, times[4] + 1..=times[6] - 1), times[5..6]);
         assert_eq!(fs::read_dir(folder.path().join(FOLDER)).unwrap().count(), 8);
+        // A clock that is set years ahead, and back, costs one day.
+        let ahead = 50_000 * DAY_MS;
+        [ahead, times[9] + 1].iter().for_each(|time| log.append(&directories, &record(*time)).unwrap());
+        assert_eq!(reader.times(), [&times[3..], &[times[9] + 1, ahead]].concat());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let directories = [folder.path().to_owned()];
+        // A directory in place of the file cannot be read.
+        fs::create_dir_all(folder.path().join(FOLDER).join("1/kept")).unwrap();
+        assert!(HistoryLog::default().append(&directories, &record(DAY_MS)).is_err());
+        assert!(folder.path().join(FOLDER).join("1/kept").exists());
+        assert!(HistoryReader::new(&directories).times().is_empty());
     }
 
     #[test]
     fn the_history_of_a_day_is_bounded() {
         let folder = tempfile::tempdir().unwrap();
-        let mut log = HistoryLog::new(&[folder.path().to_owned()]);
-        log.append(&record(DAY_MS)).unwrap();
-        log.open.as_mut().unwrap().length = FILE_BYTES_MAX;
-        assert_eq!(log.append(&record(DAY_MS + 1)).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
-        assert_eq!(all(&log, 0..=u64::MAX), [DAY_MS]);
-        log.append(&record(2 * DAY_MS)).unwrap();
+        let other = tempfile::tempdir().unwrap();
+        let directories = [folder.path().to_owned(), other.path().to_owned()];
+        let mut log = HistoryLog::default();
+        log.append(&directories, &record(DAY_MS)).unwrap();
+        // Bytes beyond the first record, which the log takes for records.
+        let path = folder.path().join(FOLDER).join("1");
+        OpenOptions::new().append(true).open(&path).unwrap().set_len(FILE_BYTES_MAX).unwrap();
+        log.last.as_mut().unwrap().length = FILE_BYTES_MAX;
+        (1..3).for_each(|time| assert!(is_full_day(&log.append(&directories, &record(DAY_MS + time)).unwrap_err())));
+        assert_eq!(all(&HistoryReader::new(&directories), 0..=u64::MAX), [DAY_MS]);
+        log.append(&directories, &record(2 * DAY_MS)).unwrap();
     }
 }

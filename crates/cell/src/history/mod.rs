@@ -9,13 +9,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cellar_format::wire::{HistoryQuery, HistoryRecord, Kind};
-use cellar_storage::Volume;
-use day_files::{HistoryLog, Record};
-use parking_lot::Mutex;
+use cellar_storage::disk::FileMedium;
+use cellar_storage::{DiskMode, GroupDisk, Volume};
+use day_files::{HistoryLog, HistoryReader, Record, is_full_day};
 use serde_json::{Value, json};
 
 use crate::cell_request::{CellRequest, RequestError};
@@ -24,6 +25,8 @@ use crate::metrics::{Metrics, now_ms};
 
 /// Time limit of each send and receive.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the end of the daemon waits for the last record, which a disk that hangs may keep from being written.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The beginnings of the names of metrics that the history contains.
 const FAMILIES: [&str; 7] = [
@@ -37,7 +40,8 @@ const FAMILIES: [&str; 7] = [
 ];
 
 pub struct History {
-    log: Mutex<HistoryLog>,
+    /// The directory of the socket, for a cell whose disks are devices.
+    socket_directory: PathBuf,
     metrics: Arc<Metrics>,
     volume: Arc<Volume>,
     stopping: AtomicBool,
@@ -47,16 +51,28 @@ pub struct History {
 pub struct Recorder {
     history: Arc<History>,
     thread: Option<JoinHandle<()>>,
+    /// Disconnected when the thread ends.
+    ended: Receiver<()>,
 }
 
 impl History {
-    /// Keeps the history below `directories`.
-    pub fn new(directories: &[PathBuf], metrics: Arc<Metrics>, volume: Arc<Volume>) -> Arc<Self> {
-        let log = Mutex::new(HistoryLog::new(directories));
-        Arc::new(Self { log, metrics, volume, stopping: AtomicBool::new(false) })
+    pub fn new(socket: &Path, metrics: Arc<Metrics>, volume: Arc<Volume>) -> Arc<Self> {
+        let socket_directory = socket.parent().map(Path::to_owned).unwrap_or_default();
+        Arc::new(Self { socket_directory, metrics, volume, stopping: AtomicBool::new(false) })
     }
 
-    fn record(&self) {
+    /// Returns the directories that the history is below: the disks that are online, or that of the socket.
+    fn directories(&self) -> Vec<PathBuf> {
+        let disks = self.volume.group_status().disks;
+        let is_device = |disk: &GroupDisk| FileMedium::is_device(&disk.path);
+        if disks.iter().all(is_device) {
+            return vec![self.socket_directory.clone()];
+        }
+        let is_usable = |disk: &GroupDisk| disk.mode == DiskMode::Online && !disk.is_dropping;
+        disks.into_iter().filter(is_usable).filter(|disk| !is_device(disk)).map(|disk| disk.path).collect()
+    }
+
+    fn record(&self, log: &mut HistoryLog, was_full: &mut bool) {
         let mut document = self.metrics.json();
         let time_ms = document["time_ms"].as_u64().unwrap_or_else(now_ms);
         if let Some(families) = document["metrics"].as_array_mut() {
@@ -73,34 +89,39 @@ impl History {
             }
         }
         let disks = self.volume.group_status().disks;
-        let disk = |disk: cellar_storage::GroupDisk| json!({ "disk_number": disk.number, "path": disk.path.display().to_string() });
+        let disk = |disk: GroupDisk| json!({ "disk_number": disk.number, "path": disk.path.display().to_string() });
         document["disks"] = disks.into_iter().map(disk).collect();
         let record = Record { time_ms, text: document.to_string().into_bytes() };
-        if let Err(error) = self.log.lock().append(&record) {
+        let result = log.append(&self.directories(), &record);
+        let is_full = result.as_ref().is_err_and(is_full_day);
+        if let Err(error) = result
+            && !(is_full && *was_full)
+        {
             log::warn!("could not record the history of metrics: {error}");
         }
+        *was_full = is_full;
     }
 
     fn run(&self, interval: Duration) {
         let interval_ms = (interval.as_millis() as u64).max(1);
+        let (mut log, mut was_full) = (HistoryLog::default(), false);
         let mut recorded = u64::MAX;
         while !self.stopping.load(Ordering::Acquire) {
             let now = now_ms();
             if now / interval_ms != recorded {
-                self.record();
+                self.record(&mut log, &mut was_full);
                 recorded = now / interval_ms;
             }
             std::thread::park_timeout(Duration::from_millis(interval_ms - now_ms() % interval_ms));
         }
-        self.record();
+        self.record(&mut log, &mut was_full);
     }
 
     /// Sends the records of these times, and the last one before them, whose counters the increases begin with.
     pub fn answer(&self, stream: &mut FrameStream, query: &HistoryQuery) -> Result<(), StreamError> {
-        let times = self.log.lock().times();
+        let log = HistoryReader::new(&self.directories());
+        let times = log.times();
         let first = times.iter().rev().find(|time| **time < query.first_ms).copied().unwrap_or(query.first_ms);
-        // The recorder may append meanwhile: a record is visible as a whole or not at all.
-        let log = self.log.lock().reader();
         log.read(first..=query.last_ms, |Record { text, .. }| {
             stream.send(Kind::HistoryRecord, |out| HistoryRecord { is_last: false, text }.encode(out))
         })?;
@@ -112,9 +133,13 @@ impl History {
 impl Recorder {
     pub fn start(history: Arc<History>, interval: Duration) -> io::Result<Self> {
         let recording = history.clone();
-        let run = move || recording.run(interval);
+        let (running, ended) = channel();
+        let run = move || {
+            recording.run(interval);
+            drop(running);
+        };
         let thread = std::thread::Builder::new().name("history".to_owned()).spawn(run)?;
-        Ok(Self { history, thread: Some(thread) })
+        Ok(Self { history, thread: Some(thread), ended })
     }
 }
 
@@ -123,6 +148,10 @@ impl Drop for Recorder {
         self.history.stopping.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
+            if self.ended.recv_timeout(END_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+                log::warn!("the history of metrics ends without its last record, because a disk does not answer");
+                return;
+            }
             let _ = thread.join();
         }
     }

@@ -25,7 +25,6 @@ use parking_lot::Mutex;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 
 use crate::config::Config;
-use crate::disks;
 use crate::frame_stream::FrameStream;
 use crate::fuse::IoStats;
 use crate::history::{History, Recorder};
@@ -48,8 +47,7 @@ pub fn start(
 ) -> io::Result<ServerHandle> {
     let (volume, memory, iorm) = (state.volume.clone(), state.memory.clone(), state.iorm.clone());
     let metrics = Metrics::new(ProcessMetrics::new(config), volume, memory, io_stats, iorm);
-    let directories = disks::directories(&config.disk_group.disks, &config.socket);
-    let history = History::new(&directories, metrics.clone(), state.volume.clone());
+    let history = History::new(&config.socket, metrics.clone(), state.volume.clone());
     let recorder = Recorder::start(history.clone(), config.history_interval)?;
     let context = SessionContext {
         state,

@@ -181,6 +181,7 @@ impl Reading {
         }
         let now = self.terms(counter, disk)?;
         let before = match (earlier.terms(counter, disk), counter) {
+            (Some(_), Counter::Iorm { .. }) if !self.has_classes_of(earlier) => return None,
             (Some(before), _) => before,
             (None, Counter::Iorm { .. }) if self.has_classes_of(earlier) => Terms { counted: 0.0, excluded: 0.0 },
             (None, _) => return None,
