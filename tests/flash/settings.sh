@@ -14,6 +14,7 @@ cellcli() { as_pg env CELLAR_CELL="$WORK/cell1.toml" "$CELLAR_BIN" cellcli -e "$
 # of RELATION: the setting that the cell has of the relation's files.
 of() { q "SELECT cell_flash_cache FROM cellar.get_flash_cache('$1'::regclass)"; }
 toast_of() { q "SELECT f.cell_flash_cache FROM pg_class c, cellar.get_flash_cache(c.reltoastrelid::regclass) f WHERE c.oid = '$1'::regclass"; }
+of_all() { printf '%s %s %s\n' "$(of t)" "$(toast_of t)" "$(of t_pkey)"; }
 # becomes DESCRIPTION COMMAND VALUE: passes when the command prints the value within half a minute.
 becomes() {
     local tries now
@@ -76,7 +77,7 @@ check_equal "the setting of a tablespace can be removed" "$(of later) $(of t)" "
 # ---------------------------------------------------------------- rewrites
 for statement in "VACUUM FULL t" "CLUSTER t USING t_pkey" "REINDEX TABLE t" "REINDEX INDEX CONCURRENTLY t_pkey"; do
     q "$statement"
-    becomes "the settings follow $statement" 'echo "$(of t) $(toast_of t) $(of t_pkey)"' "KEEP KEEP NONE"
+    becomes "the settings follow $statement" of_all "KEEP KEEP NONE"
 done
 q "CREATE TABLE emptied AS SELECT 1 AS id"
 q "SELECT cellar.set_flash_cache('emptied', 'none')" >/dev/null
@@ -85,7 +86,7 @@ becomes "the setting follows TRUNCATE" "of emptied" NONE
 
 # ---------------------------------------------------------------- contents
 q "CHECKPOINT"
-for pass in 1 2; do q "SELECT count(filler) FROM t" >/dev/null; sleep 1; done
+for _ in 1 2; do q "SELECT count(filler) FROM t" >/dev/null; sleep 1; done
 cached=$(q "SELECT cached_keep_bytes FROM cellar.flash_cache_content WHERE relation = 't'::regclass")
 size=$(q "SELECT pg_relation_size('t')")
 check "a table with KEEP is in flash: $cached of $size bytes" [ "$cached" -gt $((size * 8 / 10)) ]
