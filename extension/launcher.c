@@ -32,11 +32,14 @@
 #include "storage/latch.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "cellar.h"
 #include "cellar/awr.h"
+#include "cellar/compat.h"
 #include "cellar/compression.h"
 
 PGDLLEXPORT void cellar_launcher_main(Datum arg);
@@ -159,7 +162,20 @@ list_databases(MemoryContext context, const char *name)
 
 /* ---- names for the cells ---- */
 
-/* Publishes the names of all databases, and returns when to do so again. */
+static bool databases_changed = true;
+
+/* For CacheRegisterSyscacheCallback(). */
+static void
+note_changed_database(Datum arg, CELLAR_SYSCACHE_ID cache, uint32 hash)
+{
+	databases_changed = true;
+}
+
+/*
+ * Publishes the names of all databases if they have changed, and returns when to
+ * call again.  Without a change the catalog is not read: its file may be on a cell
+ * that does not answer, and the launcher must go on taking samples.
+ */
 static TimestampTz
 publish_names(TimestampTz now)
 {
@@ -168,10 +184,17 @@ publish_names(TimestampTz now)
 	/* A longer wait means that the clock was set back. */
 	if (now < due && due - now <= USECS_PER_SEC)
 		return due;
-	cellar_begin_names();
-	for_each_database(cellar_add_name, NULL);
-	cellar_publish_names();
 	due = now + USECS_PER_SEC;
+	/* A transaction receives the invalidation messages when it starts. */
+	StartTransactionCommand();
+	CommitTransactionCommand();
+	if (databases_changed)
+	{
+		databases_changed = false;
+		cellar_begin_names();
+		for_each_database(cellar_add_name, NULL);
+		cellar_publish_names();
+	}
 	return due;
 }
 
@@ -246,6 +269,7 @@ cellar_launcher_main(Datum arg)
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	CacheRegisterSyscacheCallback(DATABASEOID, note_changed_database, (Datum) 0);
 
 	for (;;)
 	{
