@@ -86,6 +86,8 @@ mounted_cell(const char *socket_path)
 static void
 watch_new_cells(void)
 {
+	CellarName *groups = NULL;	/* the same for all cells */
+	int			count = 0;
 	ListCell   *lc;
 
 	foreach(lc, cellar_cluster_cells())
@@ -106,7 +108,11 @@ watch_new_cells(void)
 			/* The names of a new daemon wait until its mount is known. */
 			if (cell->connection != NULL && cell->instance != 0 &&
 				cellar_instance(cell->connection) == cell->instance)
-				cellar_tell_cell(cell->connection, mounted);
+			{
+				if (groups == NULL)
+					groups = cellar_process_groups(&count);
+				cellar_tell_cell(cell->connection, mounted, groups, count);
+			}
 		}
 		if (found)
 			continue;

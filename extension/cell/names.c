@@ -150,8 +150,9 @@ group_of(const PgBackendStatus *status, PGPROC *proc)
 	}
 }
 
-static void
-tell_groups(CellarConnection *connection)
+/* Returns the consumer groups of all processes. */
+CellarName *
+cellar_process_groups(int *number)
 {
 	int			slots = pgstat_fetch_stat_numbackends();
 	CellarName *groups = palloc((slots + 1) * sizeof(CellarName));
@@ -175,17 +176,19 @@ tell_groups(CellarConnection *connection)
 		groups[count].name = group_of(status, proc);
 		count++;
 	}
-	cellar_tell_groups(connection, groups, count);
 	pgstat_clear_backend_activity_snapshot();
+	*number = count;
+	return groups;
 }
 
 /*
- * Tells a cell what has changed since the last call.  Never waits for the cell.
+ * Tells a cell what has changed since the last call: the names of databases, and
+ * the groups of cellar_process_groups().  Never waits for the cell.
  * Called by the cell monitor.
  */
 void
-cellar_tell_cell(CellarConnection *connection, const CellarClusterCell *cell)
+cellar_tell_cell(CellarConnection *connection, const CellarClusterCell *cell, const CellarName *groups, int count)
 {
 	tell_names(connection, cell);
-	tell_groups(connection);
+	cellar_tell_groups(connection, groups, count);
 }

@@ -15,7 +15,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, sy
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use support::{GROUP_BYTES, mount, mount_point};
+use support::{GROUP_BYTES, mount, mount_point, stop};
 
 struct Mounted {
     mount: Option<Mount>,
@@ -45,13 +45,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let patience = Duration::from_secs(5);
-        let unmounted = self.mount.take().unwrap().unmount(patience);
-        let closed = self.volume.close();
-        if !std::thread::panicking() {
-            unmounted.unwrap();
-            closed.unwrap();
-        }
+        stop(self.mount.take().unwrap(), &self.volume);
     }
 }
 

@@ -16,7 +16,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use support::{mount, mount_point};
+use support::{mount, mount_point, stop};
 
 const MIB: usize = 1 << 20;
 const PAGE: usize = 8192;
@@ -97,12 +97,7 @@ impl Cell {
 
 impl Drop for Cell {
     fn drop(&mut self) {
-        let unmounted = self.mount.take().unwrap().unmount(Duration::from_secs(5));
-        let closed = self.volume.close();
-        if !std::thread::panicking() {
-            unmounted.unwrap();
-            closed.unwrap();
-        }
+        stop(self.mount.take().unwrap(), &self.volume);
     }
 }
 

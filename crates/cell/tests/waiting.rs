@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
-use support::{mount, mount_point};
+use support::{mount, mount_point, stop};
 
 const AU_BYTES: usize = 1 << 20;
 /// After this time a request counts as blocked. Far above the duration of requests on a busy machine with a slow disk.
@@ -99,12 +99,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let unmounted = self.mount.take().unwrap().unmount(Duration::from_secs(5));
-        let closed = self.volume.close();
-        if !std::thread::panicking() {
-            unmounted.unwrap();
-            closed.unwrap();
-        }
+        stop(self.mount.take().unwrap(), &self.volume);
     }
 }
 

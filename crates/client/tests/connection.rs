@@ -14,6 +14,8 @@ use cellar_format::wire::{
 
 struct Peer {
     stream: UnixStream,
+    /// For further connections of the client.
+    listener: UnixListener,
     _folder: tempfile::TempDir,
 }
 
@@ -24,7 +26,7 @@ fn connected() -> (Connection, Peer) {
     let hello = Hello { backend_pid: 1, database: 2, system_identifier: 3, incarnation: 4 };
     let connection = Connection::open(&path, hello).unwrap();
     let (stream, _) = listener.accept().unwrap();
-    (connection, Peer { stream, _folder: folder })
+    (connection, Peer { stream, listener, _folder: folder })
 }
 
 /// Returns the next event other than a wait.
@@ -51,7 +53,6 @@ fn welcome() -> Vec<u8> {
     frame(Kind::Welcome, |out| Welcome { instance: 11 }.encode(out))
 }
 
-/// A frame with a batch of two int4 values.
 /// Returns a frame with a batch of two int4 values.
 fn batch() -> Vec<u8> {
     frame(Kind::Batch, |out| {
@@ -209,12 +210,7 @@ fn counts_of_a_range_arrive_before_its_rows_and_at_its_end() {
 
 #[test]
 fn a_new_scan_receives_no_frame_of_an_abandoned_scan() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("cell.sock");
-    let listener = UnixListener::bind(&path).unwrap();
-    let hello = Hello { backend_pid: 1, database: 2, system_identifier: 3, incarnation: 4 };
-    let mut connection = Connection::open(&path, hello).unwrap();
-    let (mut first, _) = listener.accept().unwrap();
+    let (mut connection, Peer { stream: mut first, listener, _folder }) = connected();
     connection.scan_range(BlockRange { first: 0, end: 10 });
     first.write_all(&batch()).unwrap();
     assert!(matches!(event(&mut connection), Event::Batch(_)));
@@ -236,12 +232,7 @@ fn sent(stream: &mut UnixStream) -> (Kind, Vec<u8>) {
 
 #[test]
 fn names_are_sent_when_they_change_and_the_own_group_also_on_the_socket_of_a_new_scan() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("cell.sock");
-    let listener = UnixListener::bind(&path).unwrap();
-    let hello = Hello { backend_pid: 1, database: 2, system_identifier: 3, incarnation: 4 };
-    let mut connection = Connection::open(&path, hello).unwrap();
-    let (mut first, _) = listener.accept().unwrap();
+    let (mut connection, Peer { stream: mut first, listener, _folder }) = connected();
     let names = |name: &str| DatabaseNames { roots: vec!["pg".into()], databases: vec![(5, name.into())] };
     let group = |group: &str| ConsumerGroups { processes: vec![(1, group.into())] };
     for name in ["sales", "sales", "sold"] {

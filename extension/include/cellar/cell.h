@@ -70,7 +70,8 @@ extern void cellar_names_init(LWLock *lock);
 extern void cellar_begin_names(void);
 extern void cellar_add_name(Form_pg_database database, void *arg);
 extern void cellar_publish_names(void);
-extern void cellar_tell_cell(CellarConnection *connection, const CellarClusterCell *cell);
+extern CellarName *cellar_process_groups(int *number);
+extern void cellar_tell_cell(CellarConnection *connection, const CellarClusterCell *cell, const CellarName *groups, int count);
 
 /* sync_method.c */
 

@@ -14,12 +14,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cellar_format::wire::{HistoryQuery, HistoryRecord, Kind};
-use cellar_storage::disk::FileMedium;
 use cellar_storage::{DiskMode, GroupDisk, Volume};
 use day_files::{HistoryLog, HistoryReader, Record, is_full_day};
 use serde_json::{Value, json};
 
 use crate::cell_request::{CellRequest, RequestError};
+use crate::disks;
 use crate::frame_stream::{FrameStream, StreamError};
 use crate::metrics::{Metrics, now_ms};
 
@@ -40,8 +40,7 @@ const FAMILIES: [&str; 7] = [
 ];
 
 pub struct History {
-    /// The directory of the socket, for a cell whose disks are devices.
-    socket_directory: PathBuf,
+    socket: PathBuf,
     metrics: Arc<Metrics>,
     volume: Arc<Volume>,
     stopping: AtomicBool,
@@ -57,19 +56,17 @@ pub struct Recorder {
 
 impl History {
     pub fn new(socket: &Path, metrics: Arc<Metrics>, volume: Arc<Volume>) -> Arc<Self> {
-        let socket_directory = socket.parent().map(Path::to_owned).unwrap_or_default();
-        Arc::new(Self { socket_directory, metrics, volume, stopping: AtomicBool::new(false) })
+        Arc::new(Self { socket: socket.to_owned(), metrics, volume, stopping: AtomicBool::new(false) })
     }
 
     /// Returns the directories that the history is below: the disks that are online, or that of the socket.
     fn directories(&self) -> Vec<PathBuf> {
-        let disks = self.volume.group_status().disks;
-        let is_device = |disk: &GroupDisk| FileMedium::is_device(&disk.path);
-        if disks.iter().all(is_device) {
-            return vec![self.socket_directory.clone()];
-        }
-        let is_usable = |disk: &GroupDisk| disk.mode == DiskMode::Online && !disk.is_dropping;
-        disks.into_iter().filter(is_usable).filter(|disk| !is_device(disk)).map(|disk| disk.path).collect()
+        let members = self.volume.group_status().disks;
+        let paths: Vec<PathBuf> = members.iter().map(|disk| disk.path.clone()).collect();
+        let is_unusable = |disk: &GroupDisk| disk.mode != DiskMode::Online || disk.is_dropping;
+        let mut directories = disks::directories(&paths, &self.socket);
+        directories.retain(|path| !members.iter().any(|disk| disk.path == *path && is_unusable(disk)));
+        directories
     }
 
     fn record(&self, log: &mut HistoryLog, was_full: &mut bool) {

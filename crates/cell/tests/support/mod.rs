@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The limit of the memory for groups that the mounts report.
 pub const GROUP_BYTES: u64 = 7 << 20;
@@ -34,4 +35,14 @@ pub fn mount(
     let allow_other = fs::metadata(root).unwrap().uid() == 0;
     let options = MountOptions { name: "test".into(), allow_other, use_ring, keep_awake_program: None };
     Mount::new(service, root, &options).unwrap()
+}
+
+/// Unmounts, and closes the volume. Both must succeed, unless the test has failed already.
+pub fn stop(mount: Mount, volume: &Volume) {
+    let unmounted = mount.unmount(Duration::from_secs(5));
+    let closed = volume.close();
+    if !std::thread::panicking() {
+        unmounted.unwrap();
+        closed.unwrap();
+    }
 }

@@ -43,9 +43,7 @@ impl FlashCache {
             return Ok(former);
         }
         // An object that is created from now on has the new setting.
-        let of_file = |object: &&Arc<CachedObject>| object.object.ino == ino;
-        let objects: Vec<_> = self.objects.lock().values().filter(of_file).cloned().collect();
-        for object in &objects {
+        for object in &self.objects_of(ino) {
             object.set_setting(setting);
             if (setting == FlashSetting::None || former == FlashSetting::Keep)
                 && let Err(error) = self.drop_pages(object)
@@ -63,9 +61,12 @@ impl FlashCache {
     pub fn set_setting_of_new(&self, ino: u64, setting: FlashSetting) {
         let _changing = self.changing_settings.lock();
         self.store_setting(ino, setting);
-        let of_file = |object: &&Arc<CachedObject>| object.object.ino == ino;
-        self.objects.lock().values().filter(of_file).for_each(|object| object.set_setting(setting));
+        self.objects_of(ino).iter().for_each(|object| object.set_setting(setting));
         self.make_settings_durable();
+    }
+
+    fn objects_of(&self, ino: u64) -> Vec<Arc<CachedObject>> {
+        self.objects.lock().values().filter(|object| object.object.ino == ino).cloned().collect()
     }
 
     /// Returns the former setting.

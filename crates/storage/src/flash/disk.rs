@@ -56,20 +56,18 @@ impl FileStore for FlashCachedDisk {
         self.inner.stamp(ino, stream)
     }
     fn remove(&self, ino: u64, stream: Stream) -> io::Result<()> {
-        let Some(object) = self.object(ino, stream, false) else {
-            self.inner.remove(ino, stream)?;
-            if stream == Stream::Data {
-                self.cache.forget_setting(ino);
+        match self.object(ino, stream, false) {
+            None => self.inner.remove(ino, stream)?,
+            Some(object) => {
+                let _no_repair = object.lock_out_repairs()?;
+                let change = self.cache.begin_change(&object, &pages_of(&(0..END)))?;
+                let _changing = Changing { object: &object, change };
+                let removed = self.inner.remove(ino, stream);
+                self.cache.add_pages(object.refuse());
+                removed?;
+                self.cache.objects.lock().remove(&object.object);
             }
-            return Ok(());
-        };
-        let _no_repair = object.lock_out_repairs()?;
-        let change = self.cache.begin_change(&object, &pages_of(&(0..END)))?;
-        let _changing = Changing { object: &object, change };
-        let removed = self.inner.remove(ino, stream);
-        self.cache.add_pages(object.refuse());
-        removed?;
-        self.cache.objects.lock().remove(&object.object);
+        }
         if stream == Stream::Data {
             self.cache.forget_setting(ino);
         }

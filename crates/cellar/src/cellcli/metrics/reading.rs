@@ -6,6 +6,7 @@ use super::super::error::Error;
 use crate::cell_source::{Metrics, label};
 use cellar_cell::history::Extent;
 use serde_json::Value;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
@@ -56,6 +57,8 @@ pub struct Reading {
     pub document: Value,
     pub disks: Vec<CellDisk>,
     pub machine: Machine,
+    /// The time of the reading that this one was last compared with, and whether this one has the classes of I/O of that reading.
+    pub(super) compared: Cell<Option<(u64, bool)>>,
 }
 
 /// The number of a disk in the disk group, and its path. The disks that follow a dropped disk keep their numbers.
@@ -90,12 +93,12 @@ pub struct Machine {
 impl Reading {
     pub fn take(cell: &Connection) -> Result<Self, Error> {
         let (document, group) = (cell.metrics()?, cell.group()?);
-        Ok(Self { document, disks: cell_disks(&group), machine: Machine::read() })
+        Ok(Self { document, disks: cell_disks(&group), machine: Machine::read(), compared: Cell::default() })
     }
 
     /// Takes a record of the history of metrics. Figures of the machine are not known.
     pub fn recorded(document: Value) -> Self {
-        Self { disks: cell_disks(&document), document, machine: Machine::default() }
+        Self { disks: cell_disks(&document), document, machine: Machine::default(), compared: Cell::default() }
     }
 
     /// Calls `visit` with each record of the history of metrics of these times, in milliseconds since 1970, after the record before
@@ -147,10 +150,15 @@ impl Reading {
 
     /// Returns whether all classes of I/O of an earlier reading still exist: none got another name meanwhile.
     fn has_classes_of(&self, earlier: &Self) -> bool {
+        if let Some((_, has_all)) = self.compared.get().filter(|(time_ms, _)| *time_ms == earlier.time_ms()) {
+            return has_all;
+        }
         let keys = |reading: &Self| -> BTreeSet<String> {
             reading.io_classes(true).into_iter().map(|class| class.key).collect()
         };
-        keys(earlier).is_subset(&keys(self))
+        let has_all = keys(earlier).is_subset(&keys(self));
+        self.compared.set(Some((earlier.time_ms(), has_all)));
+        has_all
     }
 
     /// Returns the parts of the key of a consumer group.
@@ -180,11 +188,14 @@ impl Reading {
             return None;
         }
         let now = self.terms(counter, disk)?;
-        let before = match (earlier.terms(counter, disk), counter) {
-            (Some(_), Counter::Iorm { .. }) if !self.has_classes_of(earlier) => return None,
-            (Some(before), _) => before,
-            (None, Counter::Iorm { .. }) if self.has_classes_of(earlier) => Terms { counted: 0.0, excluded: 0.0 },
-            (None, _) => return None,
+        let is_iorm = matches!(counter, Counter::Iorm { .. });
+        if is_iorm && !self.has_classes_of(earlier) {
+            return None;
+        }
+        let before = match earlier.terms(counter, disk) {
+            Some(before) => before,
+            None if is_iorm => Terms { counted: 0.0, excluded: 0.0 },
+            None => return None,
         };
         let increase = |now: f64, before: f64| (now - before > -ROUNDING_MAX).then_some((now - before).max(0.0));
         let counted = increase(now.counted, before.counted)?;

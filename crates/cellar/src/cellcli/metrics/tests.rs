@@ -1,6 +1,7 @@
 use super::reading::{CellDisk, Machine};
 use super::*;
 use serde_json::{Value as Json, json};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 /// A reading of a cell with disk 1, without disk 0, whose read counters are those given.
@@ -20,7 +21,8 @@ fn reading(time_ms: u64, requests: u64, bytes: u64, seconds: f64, large: (u64, u
     ]});
     let cpu_seconds = Some((time_ms as f64 / 2000.0, time_ms as f64 / 500.0));
     let disks = vec![CellDisk { number: 1, path: "/d".to_owned() }];
-    Reading { document, disks, machine: Machine { cpu_seconds, ..Machine::default() } }
+    let machine = Machine { cpu_seconds, ..Machine::default() };
+    Reading { document, disks, machine, compared: Cell::default() }
 }
 
 fn texts(observations: Vec<Observation>) -> BTreeMap<(&'static str, String), String> {

@@ -10,6 +10,9 @@ use super::{Object, ObjectType};
 
 pub struct MetricCurrent;
 
+/// The attributes of METRICCURRENT and METRICHISTORY.
+pub(super) const ATTRIBUTES: &[&str] =
+    &["name", "collectionTime", "metricObjectName", "metricType", "metricValue", "objectType"];
 const OBJECT_NAME: usize = 2;
 const VALUE: usize = 4;
 
@@ -23,7 +26,7 @@ impl ObjectType for MetricCurrent {
     }
 
     fn attributes(&self) -> &'static [&'static str] {
-        &["name", "collectionTime", "metricObjectName", "metricType", "metricValue", "objectType"]
+        ATTRIBUTES
     }
 
     fn default_attributes(&self) -> &'static [&'static str] {
@@ -51,7 +54,8 @@ impl ObjectType for MetricCurrent {
     }
 }
 
-fn object(seen: Observation, reading: &Reading) -> Object {
+/// Returns a value of a metric, with [`ATTRIBUTES`].
+pub(super) fn object(seen: Observation, reading: &Reading) -> Object {
     vec![
         seen.definition.name.into(),
         Value::of_seconds(reading.time_ms() / 1000),

@@ -4,8 +4,8 @@
 
 use super::super::connection::Connection;
 use super::super::error::Error;
-use super::super::metrics::{Observation, Reading, observe_between};
-use super::super::value::Value;
+use super::super::metrics::{Reading, observe_between};
+use super::metric_current::{ATTRIBUTES, object};
 use super::{Object, ObjectType, Selection};
 
 pub struct MetricHistory;
@@ -23,7 +23,7 @@ impl ObjectType for MetricHistory {
     }
 
     fn attributes(&self) -> &'static [&'static str] {
-        &["name", "collectionTime", "metricObjectName", "metricType", "metricValue", "objectType"]
+        ATTRIBUTES
     }
 
     fn default_attributes(&self) -> &'static [&'static str] {
@@ -42,15 +42,4 @@ impl ObjectType for MetricHistory {
         })?;
         Ok(objects)
     }
-}
-
-fn object(seen: Observation, reading: &Reading) -> Object {
-    vec![
-        seen.definition.name.into(),
-        Value::of_seconds(reading.time_ms() / 1000),
-        seen.object.into(),
-        seen.definition.metric_type.name().into(),
-        seen.value,
-        seen.definition.object_type().into(),
-    ]
 }
