@@ -22,8 +22,9 @@ cd "$ROOT" || exit 1
 
 stages=("$@")
 [ "$*" != check ] || stages=(format lint docs unit extension)
-# Stages that often wait run side by side: unit waits in its tests, while extension builds. awr measures times; regress uses all CPUs.
-[ $# -gt 0 ] || stages=(format lint docs unit+extension smart_scan+robust awr regress compression+crash+flash+fuzz)
+# Stages that often wait run side by side: the tests of unit wait and use one CPU, while extension and lint compile. awr measures
+# times; regress uses all CPUs.
+[ $# -gt 0 ] || stages=(format docs unit+extension+lint smart_scan+robust awr regress compression+crash+flash+fuzz)
 # The stage extension builds the programs. Without it, the stages use those of the last build.
 if [[ +$(IFS=+; printf '%s' "${stages[*]}")+ == *+extension+* ]]; then
     [ -n "$profile" ] || profile=$([ -n "${LONG:-}" ] && printf release || printf tests)
@@ -47,6 +48,8 @@ stage_format() {
 }
 
 stage_lint() {
+    # Another folder than that of the builds, so that it does not wait for their lock.
+    local -x CARGO_TARGET_DIR=$TARGET/lint
     if cargo clippy --version >/dev/null 2>&1; then
         check "clippy has no warning" cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
     else
