@@ -79,6 +79,7 @@ _PG_init(void)
 	RegisterCustomScanMethods(&cellar_join_keys_methods);
 	RegisterCustomScanMethods(&cellar_distinct_states_methods);
 	RegisterCustomScanMethods(&cellar_distinct_aggregates_methods);
+	RegisterCustomScanMethods(&cellar_grouping_sets_methods);
 	cellar_install_planner_hooks();
 	cellar_install_offload_reasons();
 	cellar_register_monitor();

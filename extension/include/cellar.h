@@ -23,6 +23,7 @@
 #define CELLAR_LOOKUP_NAME	"Lookup Table"
 #define CELLAR_DISTINCT_STATES_NAME	"Distinct States"
 #define CELLAR_DISTINCT_AGGREGATES_NAME	"Distinct Aggregates"
+#define CELLAR_GROUPING_SETS_NAME	"Grouping Sets"
 
 /* settings.c */
 

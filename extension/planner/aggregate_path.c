@@ -35,6 +35,21 @@
 #include "cellar/compat.h"
 #include "cellar/planner.h"
 
+/* Returns the members that are not GROUPING(), which an aggregation computes from its grouping sets. */
+static List *
+without_grouping(List *exprs)
+{
+	List	   *others = NIL;
+	ListCell   *lc;
+
+	foreach(lc, exprs)
+	{
+		if (!IsA(lfirst(lc), GroupingFunc))
+			others = lappend(others, lfirst(lc));
+	}
+	return others;
+}
+
 /*
  * As make_partial_grouping_target, which is not exported: the grouping
  * columns, and aggregates in partial mode.
@@ -52,17 +67,17 @@ cellar_partial_target(PlannerInfo *root, PathTarget *grouping_target, List *grou
 
 		if (sortgroupref != 0 &&
 			get_sortgroupref_clause_noerr(sortgroupref, group_clause) != NULL)
-			add_column_to_pathtarget(target, lfirst(lc), sortgroupref);
+			add_column_to_pathtarget(target, (Expr *) CellarUngrouped(root, lfirst(lc)), sortgroupref);
 		else
 			others = lappend(others, lfirst(lc));
 	}
 	if (having != NULL)
 		others = lappend(others, having);
-	add_new_columns_to_pathtarget(target,
-								  pull_var_clause((Node *) others,
-												  PVC_INCLUDE_AGGREGATES |
-												  PVC_RECURSE_WINDOWFUNCS |
-												  PVC_INCLUDE_PLACEHOLDERS));
+	others = without_grouping(pull_var_clause((Node *) others,
+											  PVC_INCLUDE_AGGREGATES |
+											  PVC_RECURSE_WINDOWFUNCS |
+											  PVC_INCLUDE_PLACEHOLDERS));
+	add_new_columns_to_pathtarget(target, (List *) CellarUngrouped(root, (Node *) others));
 	foreach(lc, target->exprs)
 	{
 		if (IsA(lfirst(lc), Aggref))
@@ -202,6 +217,11 @@ cellar_add_final_paths(PlannerInfo *root, RelOptInfo *grouped_rel,
 	List	   *having = (List *) extra->havingQual;
 	double		groups = Min(aggregation->groups, path->rows);
 
+	if (aggregation->grouping_sets != NIL)
+	{
+		cellar_add_grouping_sets_paths(root, grouped_rel, aggregation, path, extra);
+		return;
+	}
 	if (aggregation->group_clause == NIL)
 	{
 		add_path(grouped_rel, (Path *)
@@ -236,13 +256,34 @@ cellar_aggregation_unsuitable(PlannerInfo *root)
 {
 	Query	   *parse = root->parse;
 
-	if (parse->groupingSets != NIL)
-		return "the query has grouping sets";
 	if (parse->hasTargetSRFs)
 		return "the select list contains a set-returning function";
 	if (parse->groupClause != NIL && CellarGroupClause(root) == NIL)
 		return "the group keys cannot be hashed";
 	return NULL;
+}
+
+/*
+ * Returns whether the cell can compute partial states of all aggregates, and hash the group
+ * keys.  PostgreSQL's planner does not consider partial states for grouping sets.
+ */
+bool
+cellar_has_partial_states(const PlannerInfo *root, const GroupPathExtraData *extra)
+{
+	if (root->parse->groupingSets != NIL)
+		return !root->hasNonPartialAggs && !root->hasNonSerialAggs;
+	return (extra->flags & GROUPING_CAN_PARTIAL_AGG) != 0;
+}
+
+/* Returns whether a hash table can have the group keys, of all grouping sets together. */
+bool
+cellar_can_hash_groups(PlannerInfo *root, const GroupPathExtraData *extra)
+{
+	List	   *group_clause = CellarGroupClause(root);
+
+	if (root->parse->groupingSets != NIL)
+		return grouping_is_hashable(group_clause);
+	return group_clause == NIL || (extra->flags & GROUPING_CAN_USE_HASH) != 0;
 }
 
 /* Returns the expressions of the target that are not aggregates. */
@@ -309,7 +350,10 @@ cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 						 RelOptInfo *grouped_rel, GroupPathExtraData *extra)
 {
 	const char *reason = cellar_aggregation_unsuitable(root);
-	CellarAggregateSpec aggregation = {.group_clause = CellarGroupClause(root)};
+	CellarAggregateSpec aggregation = {
+		.group_clause = CellarGroupClause(root),
+		.grouping_sets = cellar_grouping_sets(grouped_rel)
+	};
 	ListCell   *lc;
 
 	if (reason != NULL)
@@ -317,12 +361,12 @@ cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 		cellar_note_aggregate(RelationGetRelid(relation), 0, NULL, reason);
 		return;
 	}
-	if ((extra->flags & GROUPING_CAN_PARTIAL_AGG) == 0)
+	if (!cellar_has_partial_states(root, extra))
 	{
 		cellar_add_distinct_aggregate_paths(root, rel, relation, grouped_rel, extra);
 		return;
 	}
-	if (aggregation.group_clause != NIL && (extra->flags & GROUPING_CAN_USE_HASH) == 0)
+	if (!cellar_can_hash_groups(root, extra))
 	{
 		cellar_note_aggregate(RelationGetRelid(relation), 0, NULL, "the group keys cannot be hashed");
 		return;

@@ -491,6 +491,10 @@ void
 cellar_add_distinct_aggregate_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 									RelOptInfo *grouped_rel, GroupPathExtraData *extra)
 {
-	if (!add_two_level_path(root, rel, relation, grouped_rel, extra))
+	/* Each grouping set has other duplicates. */
+	if (root->parse->groupingSets != NIL)
+		cellar_note_aggregate(RelationGetRelid(relation), 0, NULL,
+							  "an aggregate of grouping sets uses DISTINCT or ORDER BY, or does not support partial aggregation");
+	else if (!add_two_level_path(root, rel, relation, grouped_rel, extra))
 		cellar_add_deduplicated_path(root, rel, relation, grouped_rel, extra);
 }

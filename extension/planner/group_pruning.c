@@ -182,8 +182,11 @@ cellar_choose_group_pruning(PlannerInfo *root, const CellarAggregateSpec *aggreg
 	List	   *outputs = aggregation->outputs != NIL ? aggregation->outputs : cell_outputs(aggregation->target);
 	ListCell   *lc;
 
-	/* A partition does not have all rows of its groups. */
-	if (group_clause == NIL || rel->reloptkind != RELOPT_BASEREL)
+	/*
+	 * A partition does not have all rows of its groups, and the groups of the cell are not
+	 * those of a grouping set.
+	 */
+	if (group_clause == NIL || rel->reloptkind != RELOPT_BASEREL || root->parse->groupingSets != NIL)
 		return NULL;
 	foreach(lc, having)
 	{

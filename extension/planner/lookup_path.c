@@ -319,7 +319,10 @@ void
 cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *grouped_rel,
 						GroupPathExtraData *extra)
 {
-	CellarAggregateSpec aggregation = {.group_clause = CellarGroupClause(root)};
+	CellarAggregateSpec aggregation = {
+		.group_clause = CellarGroupClause(root),
+		.grouping_sets = cellar_grouping_sets(grouped_rel)
+	};
 	LookupStep	step = {
 		.root = root,
 		.input_rel = input_rel,
@@ -330,9 +333,9 @@ cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *gr
 
 	if (!joins_suitable(root, input_rel) || cellar_aggregation_unsuitable(root) != NULL)
 		return;
-	if ((extra->flags & GROUPING_CAN_PARTIAL_AGG) != 0)
+	if (cellar_has_partial_states(root, extra))
 	{
-		if (aggregation.group_clause != NIL && (extra->flags & GROUPING_CAN_USE_HASH) == 0)
+		if (!cellar_can_hash_groups(root, extra))
 			return;
 		aggregation.target = cellar_partial_target(root, grouped_rel->reltarget, aggregation.group_clause,
 												   extra->havingQual);
@@ -341,6 +344,8 @@ cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *gr
 	}
 
 	/* Aggregates with DISTINCT, as for one relation */
+	if (root->parse->groupingSets != NIL)
+		return;
 	step.levels = cellar_create_distinct_levels(root, grouped_rel->reltarget, extra->havingQual);
 	if (step.levels != NULL)
 	{

@@ -46,7 +46,7 @@ SELECT stddev(quantity) FROM sales;
 SELECT what, expression, reason FROM cellar.why_not_offloaded;
 SELECT count(*) FROM sales WHERE product ~ '\d$' AND product !~ '^[a-z]+ [0-3]$';
 SELECT what, expression, reason FROM cellar.why_not_offloaded ORDER BY what;
-SELECT region, count(*) FROM sales GROUP BY ROLLUP (region) ORDER BY region;
+SELECT region, count(DISTINCT paid) FROM sales GROUP BY ROLLUP (region) ORDER BY region;
 SELECT what, expression, reason FROM cellar.why_not_offloaded;
 
 -- Results
@@ -130,6 +130,29 @@ SELECT what, expression, reason FROM cellar.why_not_offloaded;
 SELECT sum(length(md5(product))) FROM sales;
 SELECT what, expression, reason FROM cellar.why_not_offloaded;
 
+-- Grouping sets
+SELECT show('SELECT region, paid, grouping(region, paid), sum(price) FROM sales GROUP BY ROLLUP (region, paid) HAVING grouping(paid) = 1 OR count(*) > 3');
+SELECT show('SELECT md5(product), count(*) FROM sales GROUP BY GROUPING SETS ((1), ())');
+SET enable_hashagg = off;
+SET enable_sort = on;
+SELECT show('SELECT region, paid, count(*) FROM sales GROUP BY ROLLUP (region, paid)');
+SELECT show('SELECT region, paid, count(*) FROM sales GROUP BY CUBE (region, paid)');
+SELECT region, paid, grouping(region, paid), count(*), avg(price), sum(price), min(product COLLATE "C") FROM sales GROUP BY CUBE (region, paid) ORDER BY 3, 1, 2;
+RESET enable_hashagg;
+SET enable_sort = off;
+SELECT region, paid, grouping(region, paid), count(*), avg(price), sum(price), min(product COLLATE "C") FROM sales GROUP BY CUBE (region, paid) ORDER BY 3, 1, 2;
+SELECT product, extract(month FROM day) % 3, grouping(product), count(*) + 1, sum(amount) FILTER (WHERE paid)
+FROM sales GROUP BY GROUPING SETS ((product), (extract(month FROM day) % 3), (), (product)) HAVING sum(quantity) > 40000 ORDER BY 1, 2, 4, 5;
+SELECT region, count(*), sum(price), bool_and(paid) FROM sales WHERE id < 0 GROUP BY GROUPING SETS ((region), (), ());
+SELECT region, rank() OVER (ORDER BY sum(price) DESC), sum(price) + 1 FROM sales GROUP BY ROLLUP (region) ORDER BY 2;
+SELECT x, s.* FROM generate_series(0, 2) x, LATERAL (SELECT paid, count(*) FROM sales WHERE quantity < x GROUP BY ROLLUP (paid)) s ORDER BY 1, 2, 3;
+SELECT DISTINCT grouping(region), min(rate) FROM sales GROUP BY ROLLUP (region) ORDER BY 1, 2 LIMIT 1;
+PREPARE sets(int) AS SELECT region, $1 + 1, count(*) FROM sales WHERE id < $1 GROUP BY ROLLUP (region) ORDER BY 1;
+SET plan_cache_mode = force_generic_plan;
+EXECUTE sets(3000);
+EXECUTE sets(0);
+RESET plan_cache_mode;
+
 -- Regular expressions
 SELECT show('SELECT regexp_replace(product, ''^pro(?:duct)? ([0-3]+)$'', ''<\1>''), product ~ ''[34]$'', count(*) FROM sales GROUP BY 1, 2');
 SELECT regexp_replace(product, '^pro(?:duct)? ([0-3]+)$', '<\1>'), product ~ '[34]$', count(*) FROM sales GROUP BY 1, 2 ORDER BY 1, 2;
@@ -148,7 +171,7 @@ SELECT region, count(*), sum(id) FROM sparse GROUP BY region ORDER BY region;
 SELECT show('SELECT region, count(*) FROM sales GROUP BY region');
 SELECT region, count(*), sum(price) FROM sales GROUP BY region ORDER BY region;
 
--- GROUPING with one grouping set is not evaluated by the cell.
+-- GROUPING with one grouping set
 SELECT count(*) > 1 AS several FROM (SELECT paid, grouping(paid) FROM sales GROUP BY GROUPING SETS (paid) HAVING grouping(paid) >= 0) g;
 DROP TABLE sales, sparse;
 DROP FUNCTION show(text);

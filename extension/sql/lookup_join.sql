@@ -90,7 +90,7 @@ SELECT q.query, j.* FROM (VALUES
   ('SELECT i.id, count(*) FROM items i LEFT JOIN facts f ON f.item = i.id AND f.price > 100 GROUP BY i.id'),
   ('SELECT f.place, count(f.id) FROM items i LEFT JOIN facts f ON f.item = i.id GROUP BY f.place'),
   -- Not supported: full joins, conditions above an outer join or of a join other than an inner join, joins without an equality of columns,
-  -- two comparisons, other types, system columns, grouping sets.
+  -- two comparisons, other types, system columns.
   ('SELECT i.name, count(f.id) FROM facts f FULL JOIN items i ON f.item = i.id GROUP BY i.name'),
   ('SELECT i.name, count(*) FROM facts f LEFT JOIN items i ON f.item = i.id WHERE i.kind IS NULL OR i.kind > f.id GROUP BY i.name'),
   ('SELECT i.name, count(*) FROM facts f LEFT JOIN items i ON f.item = i.id AND f.id > 100 GROUP BY i.name'),
@@ -99,7 +99,6 @@ SELECT q.query, j.* FROM (VALUES
   ('SELECT count(*) FROM facts f JOIN places p ON f.item + 1 = p.id'),
   ('SELECT count(*) FROM facts f JOIN items i ON f.word = i.name'),
   ('SELECT i.tableoid::regclass::text, count(*) FROM facts f JOIN items i ON f.item = i.id GROUP BY 1'),
-  ('SELECT i.name, i.kind, count(*) FROM facts f JOIN items i ON f.item = i.id GROUP BY ROLLUP (1, 2)'),
   -- Composite keys with NULLs and duplicates, of the outer table and of other sides; chains of sides.
   ('SELECT r.n, count(*), sum(f.price) FROM facts f JOIN pairs r ON f.item = r.a AND f.place = r.b GROUP BY 1'),
   ('SELECT r.n, count(r.a), count(*) FROM facts f LEFT JOIN pairs r ON f.item = r.a AND f.place = r.b GROUP BY 1'),
@@ -128,6 +127,14 @@ SELECT q.query, j.* FROM (VALUES
   ('SELECT DISTINCT i.kind, f.word FROM facts f JOIN items i ON f.item = i.id'),
   ('SELECT DISTINCT i.kind + 1, p.region FROM facts f, items i, places p WHERE f.item = i.id AND f.place = p.id ORDER BY 1, 2 LIMIT 5'),
   ('SELECT DISTINCT ON (i.kind) i.kind, f.word FROM facts f JOIN items i ON f.item = i.id ORDER BY 1, 2'),
+  -- Grouping sets: with GROUPING and HAVING, with NULLs in the keys, of no rows, with another row per row of the right side.
+  ('SELECT i.name, i.kind, count(*) FROM facts f JOIN items i ON f.item = i.id GROUP BY ROLLUP (1, 2)'),
+  ('SELECT p.region, i.kind, f.word, grouping(p.region, i.kind), sum(f.price), avg(f.id) FROM facts f, items i, places p WHERE f.item = i.id AND f.place = p.id
+    GROUP BY p.region, CUBE (i.kind, f.word) HAVING grouping(f.word) = 1 OR count(*) > 40'),
+  ('SELECT i.kind, count(*), count(i.id) FROM facts f LEFT JOIN items i ON f.item = i.id GROUP BY GROUPING SETS ((i.kind), (), ())'),
+  ('SELECT i.id, i.kind, count(f.id) FROM items i LEFT JOIN facts f ON f.item = i.id GROUP BY ROLLUP (2, 1)'),
+  ('SELECT i.kind, count(*), sum(f.price) FROM facts f JOIN items i ON f.item = i.id WHERE i.kind > 100 GROUP BY ROLLUP (1)'),
+  ('SELECT i.kind, count(DISTINCT f.place) FROM facts f JOIN items i ON f.item = i.id GROUP BY ROLLUP (1)'),
   -- HAVING with a subquery.
   ('SELECT i.name, sum(f.price) FROM facts f JOIN items i ON f.item = i.id GROUP BY 1 HAVING sum(f.price) > (SELECT max(id) FROM items)'),
   -- An error of a part without columns that is not raised without joined rows.

@@ -20,7 +20,9 @@
 #include "nodes/pathnodes.h"
 #include "nodes/plannodes.h"
 #include "optimizer/cost.h"
+#include "optimizer/pathnode.h"
 #include "pgstat.h"
+#include "rewrite/rewriteManip.h"
 #include "storage/bufmgr.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
@@ -123,6 +125,28 @@ CellarRelationPath(CellarFileId file)
 #else
 #define CELLAR_IS_RTE_GROUP(rte)	false
 #define CELLAR_GROUP_EXPRESSIONS(rte)	NIL
+#endif
+
+/* 18 marks the columns that grouping sets may set to NULL. */
+#if PG_VERSION_NUM >= 180000
+static inline Node *
+CellarUngrouped(PlannerInfo *root, Node *node)
+{
+	if (root->parse->groupingSets == NIL || root->group_rtindex == 0)
+		return node;
+	return remove_nulling_relids(node, bms_make_singleton(root->group_rtindex), NULL);
+}
+#else
+#define CellarUngrouped(root, node)	((Node *) (node))
+#endif
+
+/* 16 removed the number of groups, which was not used. */
+#if PG_VERSION_NUM >= 160000
+#define CellarCreateGroupingSetsPath(root, rel, subpath, having, strategy, rollups, costs) \
+	create_groupingsets_path(root, rel, subpath, having, strategy, rollups, costs)
+#else
+#define CellarCreateGroupingSetsPath(root, rel, subpath, having, strategy, rollups, costs) \
+	create_groupingsets_path(root, rel, subpath, having, strategy, rollups, costs, 0)
 #endif
 
 /* 17 renamed the number of a process. */

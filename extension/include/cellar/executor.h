@@ -392,6 +392,10 @@ extern int64 cellar_lookup_bytes(List *tables);
 
 extern Node *cellar_create_distinct_state(CustomScan *cscan);
 
+/* grouping_sets.c */
+
+extern Node *cellar_create_grouping_sets_state(CustomScan *cscan);
+
 /* parallel.c */
 
 extern bool cellar_next_range(CellarScanState *state, CellarRange *range);

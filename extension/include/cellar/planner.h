@@ -186,6 +186,8 @@ typedef struct CellarAggregateSpec
 								 * computed_keys_path.c */
 	bool		projects;		/* a projection above the path computes group
 								 * keys */
+	List	   *grouping_sets;	/* GroupingSetsPaths of rows; NIL without
+								 * grouping sets */
 	AggClauseCosts partial_costs;
 	AggClauseCosts final_costs;
 } CellarAggregateSpec;
@@ -194,6 +196,8 @@ extern bool cellar_init_aggregation(CellarAggregateSpec *aggregation, PlannerInf
 									RelOptInfo *rel, Relation relation, List *targetlist);
 extern List *cellar_offer_aggregate_paths(PlannerInfo *root, const CellarAggregateSpec *aggregation,
 										  RelOptInfo *upper_rel);
+extern bool cellar_has_partial_states(const PlannerInfo *root, const GroupPathExtraData *extra);
+extern bool cellar_can_hash_groups(PlannerInfo *root, const GroupPathExtraData *extra);
 extern void cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 									 RelOptInfo *grouped_rel, GroupPathExtraData *extra);
 extern PathTarget *cellar_partial_target(PlannerInfo *root, PathTarget *grouping_target, List *group_clause,
@@ -315,6 +319,15 @@ extern void cellar_add_final_levels(PlannerInfo *root, RelOptInfo *grouped_rel, 
 									const CellarAggregateSpec *aggregation, Path *path, GroupPathExtraData *extra);
 extern void cellar_add_distinct_aggregate_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 												RelOptInfo *grouped_rel, GroupPathExtraData *extra);
+
+/* grouping_sets_path.c */
+
+extern const CustomPathMethods cellar_grouping_sets_path_methods;
+extern const CustomScanMethods cellar_grouping_sets_methods;
+
+extern List *cellar_grouping_sets(const RelOptInfo *grouped_rel);
+extern void cellar_add_grouping_sets_paths(PlannerInfo *root, RelOptInfo *grouped_rel,
+										   const CellarAggregateSpec *aggregation, Path *path, GroupPathExtraData *extra);
 
 /* scan_path.c */
 

@@ -258,12 +258,22 @@ impl Queries<'_> {
         let shared = if !distinct && self.rng.chance(20) { self.aggregates_of_distinct() } else { Vec::new() };
         items.extend(shared.iter().cloned());
         items.extend(keys.iter().filter(|_| self.rng.chance(80)).cloned());
+        let grouping_sets = !keys.is_empty() && self.rng.chance(25);
+        if grouping_sets && self.rng.chance(50) {
+            items.push(format!("grouping({})", keys.join(", ")));
+        }
         if items.is_empty() {
             items.push("count(*)".to_owned());
         }
         let mut sql = format!("SELECT {} FROM {t} WHERE {condition}", items.join(", "));
-        if !keys.is_empty() {
+        if grouping_sets {
+            sql += &format!(" GROUP BY {}", self.grouping_sets(&keys));
+        } else if !keys.is_empty() {
             sql += &format!(" GROUP BY {}", keys.join(", "));
+        }
+        if grouping_sets && self.rng.chance(15) {
+            return sql
+                + &format!(" HAVING grouping({}) <> {} OR count(*) > 1", self.rng.pick(&keys), self.rng.below(2));
         }
         if self.rng.chance(15) {
             let number = self.rng.below(4);
@@ -274,6 +284,25 @@ impl Queries<'_> {
             };
         }
         sql
+    }
+
+    /// Returns several grouping sets of the keys, perhaps also none of them, or one twice.
+    fn grouping_sets(&mut self, keys: &[String]) -> String {
+        let all = keys.join(", ");
+        match self.rng.below(6) {
+            0 | 1 => format!("ROLLUP ({all})"),
+            2 => format!("CUBE ({all})"),
+            3 => format!("{}, ROLLUP ({all})", self.rng.pick(keys)),
+            _ => {
+                let sets: Vec<String> = (0..1 + self.rng.below(4))
+                    .map(|_| {
+                        let set: Vec<&str> = keys.iter().filter(|_| self.rng.chance(60)).map(String::as_str).collect();
+                        format!("({})", set.join(", "))
+                    })
+                    .collect();
+                format!("GROUPING SETS (({all}), {})", sets.join(", "))
+            }
+        }
     }
 
     /// Returns a query with GROUP BY, and with HAVING, ORDER BY or LIMIT. With LIMIT, the query returns only sort keys, in a
