@@ -535,9 +535,12 @@ COMMENT ON TABLE awr.sample_session IS
 CREATE TABLE awr.sample_blocking (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
   blocker_pid integer NOT NULL, pid integer NOT NULL, event text COLLATE "C" NOT NULL, query_id bigint NOT NULL,
-  samples awr.counter
+  samples awr.counter,
+  head_pid integer
 ) PARTITION BY LIST (snap_day);
-COMMENT ON TABLE awr.sample_blocking IS 'session samples that waited for a lock, by blocker and waiting session';
+COMMENT ON TABLE awr.sample_blocking IS
+  'session samples that waited for a lock, by blocker, waiting session and head of the chain of blockers';
+COMMENT ON COLUMN awr.sample_blocking.head_pid IS 'the blocker if it did not wait itself; NULL if an earlier release exported the samples';
 
 CREATE TABLE awr.sample_blocker (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
@@ -1228,7 +1231,7 @@ CREATE TYPE awr.sample_sum AS (
   kind text, samples bigint, period_ms integer, slot timestamptz, query_id bigint, plan_id bigint, event text, wait_event_type text,
   class text, foreground boolean, pid integer, backend_start timestamptz, backend_type text, application text, client text,
   database oid, role oid, state text, xact_age_us bigint, blocker_pid integer, ticks bigint, lost bigint, temp_bytes bigint,
-  consumer_group text);
+  consumer_group text, head_pid integer);
 
 -- Returns the sums of the samples of an AWR snapshot's interval.
 CREATE FUNCTION awr.sum_chunks(instance integer, snap bigint)
@@ -1247,7 +1250,7 @@ BEGIN
   first_day := (least(interval_end.begin_time, interval_end.end_time) AT TIME ZONE 'UTC')::date - 1;
   last_day := (greatest(interval_end.begin_time, interval_end.end_time) AT TIME ZONE 'UTC')::date + 1;
   RETURN QUERY
-  WITH chunk AS NOT MATERIALIZED (
+  WITH RECURSIVE chunk AS NOT MATERIALIZED (
     SELECT c.* FROM awr.sample_chunk c
     WHERE c.instance_id = instance AND c.snap_day BETWEEN first_day AND last_day
       AND (c.snap_id = snap OR (c.snap_id = 0 AND c.end_time > interval_end.begin_time AND c.begin_time <= interval_end.end_time))),
@@ -1265,6 +1268,12 @@ BEGIN
        OR (c.begin_time + u.ms * interval '1 millisecond' > interval_end.begin_time AND c.begin_time + u.ms * interval '1 millisecond' <= interval_end.end_time)),
   blocked AS MATERIALIZED (
     SELECT s.at, s.blocker_pid, s.pid, s.event, s.query_id FROM s WHERE s.blocker_pid <> 0),
+  -- Chains of waiting sessions at each tick, from their heads on. The sessions of a deadlock have no head.
+  chain AS (
+    SELECT b.at, b.pid, b.blocker_pid AS head_pid FROM blocked b
+    WHERE NOT EXISTS (SELECT FROM blocked o WHERE o.at = b.at AND o.pid = b.blocker_pid)
+    UNION ALL
+    SELECT b.at, b.pid, c.head_pid FROM chain c JOIN blocked b ON b.at = c.at AND b.blocker_pid = c.pid),
   -- One pass over the samples. Numbers of texts become texts afterwards.
   g AS MATERIALIZED (
     SELECT CASE grouping(x.query_id, x.pid, x.slot) WHEN 3 THEN 'event' WHEN 5 THEN 'session' ELSE 'slot' END AS kind,
@@ -1287,33 +1296,34 @@ BEGIN
     FROM g JOIN meaning m ON m.b = coalesce(g.backend_type, 0) AND m.t = coalesce(g.type, 0) AND m.e = coalesce(g.event, 0)
     WHERE g.is_idle OR m.class <> 'Idle')
   SELECT 'interval', NULL::bigint, max(c.period_ms) FILTER (WHERE cardinality(c.pid) > 0), NULL::timestamptz, NULL::bigint, NULL::bigint, NULL, NULL, NULL, NULL::boolean,
-         NULL::int, NULL::timestamptz, NULL, NULL, NULL, NULL::oid, NULL::oid, NULL, NULL::bigint, NULL::int, sum(c.ticks)::bigint, sum(c.lost)::bigint, NULL::bigint, NULL
+         NULL::int, NULL::timestamptz, NULL, NULL, NULL, NULL::oid, NULL::oid, NULL, NULL::bigint, NULL::int, sum(c.ticks)::bigint, sum(c.lost)::bigint, NULL::bigint, NULL, NULL::int
   FROM chunk c
   UNION ALL
   SELECT 'event', sum(n)::bigint, d.period_ms, NULL, d.query_id, d.plan_id, d.event, d.wait_event_type, d.class, d.foreground,
-         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
   FROM named d WHERE d.kind = 'event' AND NOT d.is_idle
   GROUP BY d.period_ms, d.query_id, d.plan_id, d.event, d.wait_event_type, d.class, d.foreground
   UNION ALL
   SELECT 'slot', sum(n)::bigint, d.period_ms, d.slot, NULL, NULL, NULL, NULL, d.class, NULL,
-         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
   FROM named d WHERE d.kind = 'slot' AND NOT d.is_idle AND d.foreground
   GROUP BY d.period_ms, d.slot, d.class
   UNION ALL
   SELECT 'session', sum(d.n)::bigint, NULL, NULL, NULL, NULL, NULL, NULL, CASE WHEN d.is_idle THEN '' ELSE d.class END, NULL,
          d.pid, to_timestamp(d.session_ms / 1000.0), d.backend_type, coalesce(a.word, ''), coalesce(c.word, ''), d.database, d.role,
          CASE WHEN d.is_idle THEN 'idle in transaction' ELSE 'active' END, max(d.xact_age_us) FILTER (WHERE d.is_idle), NULL, NULL, NULL,
-         nullif(max(d.temp_bytes), -1), cg.word
+         nullif(max(d.temp_bytes), -1), cg.word, NULL
   FROM named d LEFT JOIN awr.word a ON a.id = d.application LEFT JOIN awr.word c ON c.id = d.client LEFT JOIN awr.word cg ON cg.id = d.consumer_group
   WHERE d.kind = 'session'
   GROUP BY d.pid, d.session_ms, d.backend_type, a.word, c.word, d.database, d.role, cg.word, d.is_idle, CASE WHEN d.is_idle THEN '' ELSE d.class END
   UNION ALL
   SELECT 'blocking', w.n, NULL, NULL, w.query_id, NULL, coalesce(e.word, ''), NULL, NULL, NULL,
-         w.pid, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, w.blocker_pid, NULL, NULL, NULL, NULL
-  FROM (SELECT blocker_pid, pid, b.event, query_id, count(*) AS n FROM blocked b GROUP BY 1, 2, 3, 4) w LEFT JOIN awr.word e ON e.id = w.event
+         w.pid, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, w.blocker_pid, NULL, NULL, NULL, NULL, w.head_pid
+  FROM (SELECT b.blocker_pid, b.pid, b.event, b.query_id, coalesce(c.head_pid, b.blocker_pid) AS head_pid, count(*) AS n
+        FROM blocked b LEFT JOIN chain c ON c.at = b.at AND c.pid = b.pid GROUP BY 1, 2, 3, 4, 5) w LEFT JOIN awr.word e ON e.id = w.event
   UNION ALL
   SELECT 'blocker', w.n, NULL, NULL, w.query_id, NULL, NULL, NULL, NULL, NULL,
-         w.pid, NULL, NULL, coalesce(a.word, ''), NULL, NULL, NULL, coalesce(st.word, ''), NULL, NULL, NULL, NULL, NULL, NULL
+         w.pid, NULL, NULL, coalesce(a.word, ''), NULL, NULL, NULL, coalesce(st.word, ''), NULL, NULL, NULL, NULL, NULL, NULL, NULL
   FROM (SELECT s.pid, s.state, s.application, s.query_id, sum(b.n)::bigint AS n
         FROM (SELECT at, blocker_pid, count(*) AS n FROM blocked GROUP BY 1, 2) b JOIN s ON s.at = b.at AND s.pid = b.blocker_pid
         GROUP BY 1, 2, 3, 4) w
@@ -1401,7 +1411,7 @@ BEGIN
         FROM sums WHERE kind = 'session'),
     blocking AS (
       INSERT INTO awr.sample_blocking
-        SELECT s.snap_day, s.snap_id, s.instance_id, blocker_pid, pid, event, query_id, samples FROM sums WHERE kind = 'blocking'),
+        SELECT s.snap_day, s.snap_id, s.instance_id, blocker_pid, pid, event, query_id, samples, head_pid FROM sums WHERE kind = 'blocking'),
     blocker AS (
       INSERT INTO awr.sample_blocker
         SELECT s.snap_day, s.snap_id, s.instance_id, pid, state, application, query_id, samples FROM sums WHERE kind = 'blocker'),
@@ -2514,11 +2524,13 @@ BEGIN
     GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10),
   active AS (
     SELECT pid, backend_start, backend_type, application, client, database, role, class, consumer_group, samples, temp_bytes, foreground FROM session WHERE state = 'active'),
-  blocking AS (
-    SELECT blocker_pid, pid, event, query_id, samples FROM awr.sample_blocking e
-    WHERE e.instance_id = instance AND e.snap_id > begin_snap AND e.snap_id <= end_snap AND e.snap_day BETWEEN first.snap_day AND last.snap_day
-    UNION ALL
-    SELECT blocker_pid, pid, event, query_id, samples FROM live WHERE kind = 'blocking'),
+  blocking AS MATERIALIZED (
+    SELECT blocker_pid, pid, event, query_id, head_pid, sum(samples)::bigint AS samples
+    FROM (SELECT blocker_pid, pid, event, query_id, samples, coalesce(head_pid, blocker_pid) AS head_pid FROM awr.sample_blocking e
+          WHERE e.instance_id = instance AND e.snap_id > begin_snap AND e.snap_id <= end_snap AND e.snap_day BETWEEN first.snap_day AND last.snap_day
+          UNION ALL
+          SELECT blocker_pid, pid, event, query_id, samples, head_pid FROM live WHERE kind = 'blocking') e
+    GROUP BY 1, 2, 3, 4, 5),
   -- Reports contain the pairs with the most samples, those that link a chain to its head, and sums of the others by blocker.
   blocking_pair AS (
     SELECT p.*, p.number <= 50 OR (p.is_link AND row_number() OVER (PARTITION BY p.is_link ORDER BY p.number) <= 200) AS is_shown
@@ -2586,6 +2598,9 @@ BEGIN
                                     (SELECT blocker_pid, NULL, NULL, NULL, sum(samples), count(DISTINCT blocked_pid)
                                      FROM blocking_pair WHERE NOT is_shown GROUP BY 1 ORDER BY 5 DESC, 1 LIMIT 200)) s
                                    LEFT JOIN blocker b USING (blocker_pid)) x),
+           'chains', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.head_pid)
+                      FROM (SELECT head_pid, count(DISTINCT pid) AS sessions, sum(samples) AS samples
+                            FROM blocking GROUP BY 1 ORDER BY 3 DESC, 1 LIMIT 200) x),
            'idle_in_transaction', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.pid, x.application)
                                    FROM (SELECT pid, application, max(xact_age_us) AS xact_age_us, sum(samples) AS samples
                                          FROM session WHERE state <> 'active' GROUP BY 1, 2 ORDER BY 4 DESC, 1, 2 LIMIT 50) x)),

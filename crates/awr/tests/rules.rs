@@ -272,18 +272,22 @@ fn a_lock_chain_is_attributed_to_the_session_at_its_head() {
     );
 }
 
-/// Session 2 waits for session 1, and 900 sessions wait for session 2, of which the document lists two.
+/// Of the pairs of a long chain, a document lists those with the most samples. The chain contains all.
 #[test]
-fn sums_of_many_waiting_sessions_count_for_the_head_of_the_chain() {
-    let waits = |blocker, blocked| json!({ "blocker_pid": blocker, "blocked_pid": blocked, "samples": 100 });
-    let others = json!({ "blocker_pid": 2, "blocked_pid": null, "samples": 9_000, "sessions": 898 });
-    let builder = Builder::healthy().event("tuple", "Application", 0.5 * HOUR_US);
-    let chain = json!([waits(1, 2), waits(2, 3), waits(2, 4), others]);
-    let findings = judge(&builder.set("/sessions/blocking", chain).build());
+fn a_finding_counts_all_sessions_of_a_chain() {
+    let waits = |blocker, blocked| {
+        json!({ "blocker_pid": blocker, "blocked_pid": blocked, "samples": 100,
+        "blocker_application": format!("session {blocker}") })
+    };
+    let builder = Builder::healthy()
+        .event("tuple", "Application", 0.5 * HOUR_US)
+        .set("/sessions/blocking", json!([waits(1, 2), waits(2, 3), waits(7, 8)]))
+        .set("/ash/chains", json!([{ "head_pid": 7, "sessions": 1, "samples": 100 }, { "head_pid": 1, "sessions": 901, "samples": 9_300 }]));
+    let findings = judge(&builder.build());
     let finding = found(&findings, "lock-waits");
     assert!(finding.title.ends_with("session 1"), "{}", finding.title);
-    let text = "session 1 blocked at least 898 sessions in 9300 samples";
-    assert!(finding.evidence.iter().any(|evidence| evidence.text.contains(text)), "{finding:?}");
+    let text = "session 1 (session 1) blocked 901 sessions in 9300 samples";
+    assert!(finding.evidence.iter().any(|evidence| evidence.text == text), "{finding:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Brings figures that a document contains twice, from session samples and from other sources, to one place.
 
-use super::{Document, How, List, Measure, Service, SessionState};
-use std::collections::BTreeMap;
+use super::{Blocking, Chain, Document, How, List, Measure, Service, SessionState};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Backend types whose time is DB time.
 const FOREGROUND: [&str; 2] = ["client backend", "parallel worker"];
@@ -10,10 +10,48 @@ pub(super) fn normalize(document: &mut Document) {
     if document.sessions.blocking.is_empty() {
         document.sessions.blocking = std::mem::take(&mut document.ash.blocking);
     }
+    if document.sessions.chains.is_empty() {
+        document.sessions.chains = std::mem::take(&mut document.ash.chains);
+    }
+    if document.sessions.chains.is_empty() {
+        document.sessions.chains = chains_of_pairs(&document.sessions.blocking);
+    }
     remove_reads_that_cells_timed(document);
     name_lwlocks(document);
     add_sampled_idle_sessions(document);
     merge_services(document);
+}
+
+/// Returns the chains that pairs of blocker and waiting session form, for a document without chains.
+fn chains_of_pairs(pairs: &[Blocking]) -> List<Chain> {
+    let mut waiting: BTreeMap<i64, BTreeSet<i64>> = BTreeMap::new();
+    let mut samples: BTreeMap<i64, f64> = BTreeMap::new();
+    for pair in pairs {
+        let Some(blocker) = pair.blocker_pid else { continue };
+        let head = head_of_pairs(pairs, blocker);
+        waiting.entry(head).or_default().extend(pair.blocked_pid);
+        *samples.entry(head).or_default() += pair.samples.unwrap_or(0.0);
+    }
+    let chain = |(head, sessions): (i64, BTreeSet<i64>)| Chain {
+        head_pid: Some(head),
+        sessions: Some(sessions.len() as f64),
+        samples: samples.get(&head).copied(),
+    };
+    List::from(waiting.into_iter().map(chain).collect::<Vec<_>>())
+}
+
+/// Follows, from `pid`, the blocker of most samples. A cycle, which samples of different moments can form, ends the chain.
+fn head_of_pairs(pairs: &[Blocking], pid: i64) -> i64 {
+    let mut visited = BTreeSet::from([pid]);
+    let mut head = pid;
+    loop {
+        let waits = pairs.iter().filter(|pair| pair.blocked_pid == Some(head) && pair.blocker_pid.is_some());
+        let most = waits.max_by(|a, b| a.samples.unwrap_or(0.0).total_cmp(&b.samples.unwrap_or(0.0)));
+        match most.and_then(|pair| pair.blocker_pid) {
+            Some(blocker) if visited.insert(blocker) => head = blocker,
+            _ => return head,
+        }
+    }
 }
 
 /// Reads of a session as the cells time them, and as samples show the same waits.

@@ -9,6 +9,7 @@ records! {
         idle_in_transaction: List<SessionState>,
         longest_transactions: List<SessionState>,
         blocking: List<Blocking>,
+        chains: List<Chain>,
     }
 
     SessionState {
@@ -42,6 +43,14 @@ records! {
         relation: Text,
     }
 
+    /// Sessions that waited for locks, directly or through others, until one session ended its transaction.
+    Chain {
+        head_pid: Option<i64>,
+        /// Number of different sessions that waited.
+        sessions: Measure,
+        samples: Measure,
+    }
+
     /// Session samples.
     Ash {
         period_us: Measure,
@@ -57,6 +66,7 @@ records! {
         /// Samples of sessions by consumer group and wait class.
         by_consumer_group: List<AshActivity>,
         blocking: List<Blocking>,
+        chains: List<Chain>,
         idle_in_transaction: List<SessionState>,
     }
 

@@ -2,17 +2,14 @@
 
 use crate::document::{Measure, SessionState};
 use crate::view::{View, top};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The least time of a session idle in a transaction.
 const IDLE_US_MIN: f64 = 60e6;
 
 /// The sessions that one session blocked, directly or in a chain.
-#[derive(Default)]
 pub(super) struct Blocked<'a> {
-    pub sessions: BTreeSet<i64>,
-    /// The document does not list all sessions: at least this many were blocked.
-    pub sessions_min: Option<usize>,
+    pub sessions: f64,
     pub samples: f64,
     pub state: Option<&'a str>,
     pub application: Option<&'a str>,
@@ -25,49 +22,29 @@ pub(super) struct Blocked<'a> {
 impl Blocked<'_> {
     /// The number of sessions, in words.
     pub fn session_count(&self) -> String {
-        match (self.sessions.len(), self.sessions_min) {
-            (1, None) => "one session".to_owned(),
-            (count, None) => format!("{count} sessions"),
-            // Some sessions may be both in the list and in the sums.
-            (count, Some(least)) => format!("at least {} sessions", count.max(least)),
-        }
-    }
-}
-
-/// Returns the session at the head of a chain: follows, from `pid`, the blocker of most samples. A cycle, which samples of
-/// different moments can form, ends the chain.
-fn head_of_chain(view: &View<'_>, pid: i64) -> i64 {
-    let mut visited = BTreeSet::from([pid]);
-    let mut head = pid;
-    loop {
-        let waits = view.document.sessions.blocking.iter().filter(|wait| wait.blocked_pid == Some(head));
-        match top(waits, 1, |wait| wait.samples).first().and_then(|wait| wait.blocker_pid) {
-            Some(blocker) if visited.insert(blocker) => head = blocker,
-            _ => return head,
-        }
+        if self.sessions == 1.0 { "one session".to_owned() } else { format!("{:.0} sessions", self.sessions) }
     }
 }
 
 /// Sessions at the heads of chains, by the samples of all sessions of the chain, most first.
 pub(super) fn blockers<'a>(view: &View<'a>) -> Vec<(i64, Blocked<'a>)> {
-    let mut blockers: BTreeMap<i64, Blocked<'a>> = BTreeMap::new();
-    for wait in &view.document.sessions.blocking {
-        let Some(pid) = wait.blocker_pid else { continue };
-        let head = head_of_chain(view, pid);
-        let blocked = blockers.entry(head).or_default();
-        blocked.sessions.extend(wait.blocked_pid);
-        if let Some(count) = wait.sessions.filter(|_| wait.blocked_pid.is_none()) {
-            blocked.sessions_min = blocked.sessions_min.max(Some(count as usize));
-        }
-        blocked.samples += wait.samples.unwrap_or(0.0);
-        if head == pid {
-            blocked.state = blocked.state.or(wait.blocker_state.known());
-            blocked.application = blocked.application.or(wait.blocker_application.known());
-            blocked.last_query_id = blocked.last_query_id.or(wait.blocker_query_id);
-        }
-        blocked.query_id = blocked.query_id.or(wait.query_id);
-    }
-    top(blockers, usize::MAX, |(_, blocked)| Some(blocked.samples))
+    let sessions = &view.document.sessions;
+    let blocked = sessions.chains.iter().filter_map(|chain| {
+        let pid = chain.head_pid?;
+        let waits = || sessions.blocking.iter().filter(move |wait| wait.blocker_pid == Some(pid));
+        Some((
+            pid,
+            Blocked {
+                sessions: chain.sessions.unwrap_or(0.0),
+                samples: chain.samples.unwrap_or(0.0),
+                state: waits().find_map(|wait| wait.blocker_state.known()),
+                application: waits().find_map(|wait| wait.blocker_application.known()),
+                last_query_id: waits().find_map(|wait| wait.blocker_query_id),
+                query_id: waits().find_map(|wait| wait.query_id),
+            },
+        ))
+    });
+    top(blocked, usize::MAX, |(_, blocked)| Some(blocked.samples))
 }
 
 /// Sessions that were idle in a transaction for long.

@@ -26,11 +26,8 @@ pub(super) fn idle_in_transaction(view: &View<'_>) -> Judgement {
     let Some(worst) = long.first() else { return Some(Vec::new()) };
     let name =
         |session: &SessionState| session.pid.map_or_else(|| "A session".to_owned(), |pid| format!("Session {pid}"));
-    let victims = match blocked(worst).map(|blocked| blocked.sessions.len()) {
-        None | Some(0) => String::new(),
-        Some(1) => " and blocked one session".to_owned(),
-        Some(count) => format!(" and blocked {count} sessions"),
-    };
+    let victims =
+        blocked(worst).map_or_else(String::new, |blocked| format!(" and blocked {}", blocked.session_count()));
     let mut found = Found::new(format!("{} stayed idle in a transaction{victims}", name(worst)));
     found.impact_us = blocked_us(view, &long_idle_blockers(view)).filter(|us| *us > 0.0);
     for session in &long {
