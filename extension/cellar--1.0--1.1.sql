@@ -2330,31 +2330,38 @@ DECLARE
   keys text[];
   sums text[];
   gauges text[];
+  first_day date := (SELECT min(s.snap_day) FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = begin_snap);
+  last_day date := (SELECT max(s.snap_day) FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = end_snap);
 BEGIN
   SELECT array_agg(quote_ident(name) ORDER BY position) FILTER (WHERE role = 'key'),
          array_agg(quote_ident(name) ORDER BY position) FILTER (WHERE role IN ('counter', 'growth') OR name = 'max_us'),
          array_agg(quote_ident(name) ORDER BY position) FILTER (WHERE role = 'gauge' AND name <> 'max_us')
     INTO keys, sums, gauges
     FROM awr.interval_column c WHERE c.kind = $1;
+  -- With days as parameters, the planner considers only their partitions.
   RETURN QUERY EXECUTE format(
     'WITH rows AS NOT MATERIALIZED (
        SELECT * FROM awr.%1$I
        WHERE instance_id = $3 AND snap_id > $1 AND snap_id <= $2
-         AND snap_day BETWEEN (SELECT min(snap_day) FROM awr.snapshot WHERE instance_id = $3 AND snap_id = $1)
-                          AND (SELECT max(snap_day) FROM awr.snapshot WHERE instance_id = $3 AND snap_id = $2)),
+         AND snap_day BETWEEN $4 AND $5),
      sums AS (SELECT %2$s, max(snap_id) AS last_snap, %3$s FROM rows GROUP BY %2$s)
      SELECT jsonb_strip_nulls(to_jsonb(s) - ''last_snap'') %4$s FROM sums s %5$s',
     kind, array_to_string(keys, ', '),
     (SELECT string_agg(format('%3$s(%1$s)::%2$s AS %1$s', n, CASE WHEN n LIKE '%\_time' THEN 'double precision' ELSE 'numeric' END,
                                      CASE n WHEN 'max_us' THEN 'max' ELSE 'sum' END), ', ') FROM unnest(sums) n),
     CASE WHEN gauges IS NOT NULL THEN '|| jsonb_strip_nulls(jsonb_build_object(' || (SELECT string_agg(format('%L, r.%s', trim(both '"' FROM n), n), ', ') FROM unnest(gauges) n) || '))' END,
-    CASE WHEN gauges IS NOT NULL THEN 'JOIN rows r ON r.snap_id = s.last_snap AND ' || (SELECT string_agg(format('r.%1$s = s.%1$s', n), ' AND ') FROM unnest(keys) n) END)
-  USING begin_snap, end_snap, instance;
+    -- Most objects have their latest row in one of the last AWR snapshots: an index leads to these rows.
+    CASE WHEN gauges IS NOT NULL THEN 'JOIN rows r ON r.snap_id = ANY (ARRAY(SELECT DISTINCT last_snap FROM sums)) AND r.snap_id = s.last_snap AND '
+                                      || (SELECT string_agg(format('r.%1$s = s.%1$s', n), ' AND ') FROM unnest(keys) n) END)
+  USING begin_snap, end_snap, instance, first_day, last_day;
 END
 $$ LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
--- The partition of the present day may have no statistics yet; a nested loop over thousands of rows takes seconds.
-SET enable_nestloop = off;
+-- The partition of the present day may have no statistics yet; a nested loop over thousands of rows takes seconds. The planner
+-- expects many more groups than there are, and would sort all rows.
+SET enable_nestloop = off
+SET enable_sort = off
+SET work_mem = '64MB';
 
 COMMENT ON FUNCTION awr.sum_intervals(text, bigint, bigint, integer) IS
   'sums of an interval table between two AWR snapshots, one object per key';
@@ -2639,6 +2646,7 @@ DECLARE
   cell_io jsonb;
   names jsonb;
   statement_rows jsonb[];
+  leading_ids bigint[];
   block_bytes int;
 BEGIN
   PERFORM awr.check_period(begin_snap, end_snap, instance);
@@ -2677,6 +2685,9 @@ BEGIN
   IF cardinality(statement_rows) > 10000 THEN
     statement_rows := awr.leading_statements(statement_rows);
   END IF;
+  leading_ids := ARRAY(SELECT (s ->> 'query_id')::bigint FROM unnest(statement_rows) s
+                   WHERE s ->> 'plan_id' <> '0' GROUP BY 1 HAVING sum((s ->> 'elapsed_us')::numeric) > 0
+                   ORDER BY sum((s ->> 'elapsed_us')::numeric) DESC, 1 LIMIT 50);
   SELECT jsonb_agg(s - 'role' - 'rolname' || jsonb_build_object(
                      'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
                      'user', s -> 'rolname', 'toplevel', true, 'how', 'timed',
@@ -2845,9 +2856,7 @@ BEGIN
                                   sum(p.shared_blks_read + coalesce(p.eligible_bytes, 0) / block_bytes) AS physical_reads
                            FROM awr.plan_stat p
                            WHERE p.instance_id = instance AND p.snap_id <= end_snap AND p.calls > 0
-                             AND p.query_id IN (SELECT q.query_id FROM awr.plan_stat q
-                                                WHERE q.instance_id = instance AND q.snap_id > begin_snap AND q.snap_id <= end_snap AND q.plan_id <> 0
-                                                GROUP BY 1 HAVING sum(q.elapsed_us) > 0 ORDER BY sum(q.elapsed_us) DESC LIMIT 50)
+                             AND p.query_id = ANY (leading_ids)
                            GROUP BY 1, 2, 3) h
                           JOIN awr.snapshot s ON s.instance_id = instance AND s.snap_id = h.snap_id),
     'tables', (SELECT jsonb_agg(awr.to_document(s - 'dbid' - 'relid') || jsonb_build_object('oid', (s ->> 'relid')::bigint,
