@@ -241,8 +241,8 @@ cellar_define_settings(void)
 							NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("cellar.awr_track_statements",
-							 "Collects statistics of top-level statements, per plan.",
-							 NULL,
+							 "Collects statistics of each top-level statement and its plans.",
+							 "AWR reports need them for statements, plan changes, and parse, plan, execution and commit times.",
 							 &cellar_awr_track_statements,
 							 true,
 							 PGC_SUSET,
