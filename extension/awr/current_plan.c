@@ -9,10 +9,12 @@
  * worker stays empty: the sampler and the worker read the slot of the worker's leader.
  *
  * A slot is written by its process only, without a lock.  A counter of changes
- * that is odd during a change lets a reader recognize a torn copy.  A process
- * that exits during an execution leaves its slot filled; the slot contains the
- * process identifier, so that the next process with the same PGPROC does not
- * appear to execute the plan.
+ * that is odd during a change of the key lets a reader recognize a torn copy.  A
+ * process executes the plan while the slot contains its process identifier.  The
+ * key stays when the execution ends: a session that repeats a statement writes
+ * only the identifier.  A process that exits during an execution leaves its slot
+ * filled; the next process with the same PGPROC has another identifier, so it does
+ * not appear to execute the plan.
  *
  *-------------------------------------------------------------------------
  */
@@ -33,7 +35,7 @@
 
 typedef struct CurrentPlan
 {
-	uint32		changes;		/* odd during a change */
+	uint32		changes;		/* of the key; odd during a change */
 	int32		pid;			/* 0 if no plan is executed */
 	CellarStatementKey key;
 } CurrentPlan;
@@ -63,33 +65,41 @@ cellar_current_plans_init(void)
 		memset(slots, 0, cellar_current_plans_bytes());
 }
 
-static void
-write_slot(int32 pid, const CellarStatementKey *key)
+static volatile CurrentPlan *
+own_slot(void)
 {
-	volatile CurrentPlan *mine = &slots[CellarProcNumber(MyProc)].plan;
+	static CurrentPlan *slot = NULL;
 
-	mine->changes++;
-	pg_write_barrier();
-	mine->pid = pid;
-	mine->key = *key;
-	pg_write_barrier();
-	mine->changes++;
+	if (slot == NULL)
+		slot = &slots[CellarProcNumber(MyProc)].plan;
+	return slot;
 }
 
 /* Publishes the statement and plan that this process executes. */
 void
 cellar_set_current_plan(const CellarStatementKey *key)
 {
-	write_slot(MyProcPid, key);
+	volatile CurrentPlan *mine = own_slot();
+
+	/* Only this process changes the key. */
+	if (!cellar_same_statement((const CellarStatementKey *) &mine->key, key))
+	{
+		mine->changes++;
+		pg_write_barrier();
+		mine->pid = 0;
+		mine->key = *key;
+		pg_write_barrier();
+		mine->changes++;
+		pg_write_barrier();
+	}
+	mine->pid = MyProcPid;
 }
 
 /* Publishes that this process executes no plan. */
 void
 cellar_clear_current_plan(void)
 {
-	static const CellarStatementKey none = {0};
-
-	write_slot(0, &none);
+	own_slot()->pid = 0;
 }
 
 /* Reads the statement and plan that a process executes.  Returns false if the process executes none. */

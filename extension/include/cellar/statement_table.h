@@ -92,10 +92,15 @@ extern void cellar_flush_statements(void);
 extern void cellar_add_worker_times(const CellarStatementKey *key, uint64 cpu_ns, uint64 run_queue_ns);
 
 static inline bool
+cellar_same_statement(const CellarStatementKey *a, const CellarStatementKey *b)
+{
+	return a->query_id == b->query_id && a->plan_id == b->plan_id && a->role == b->role && a->database == b->database;
+}
+
+static inline bool
 cellar_is_statement(const CellarStatement *statement, const CellarStatementKey *key)
 {
-	return statement != NULL && statement->key.query_id == key->query_id && statement->key.plan_id == key->plan_id &&
-		statement->key.role == key->role && statement->key.database == key->database;
+	return statement != NULL && cellar_same_statement(&statement->key, key);
 }
 
 static inline int
