@@ -49,6 +49,10 @@ impl Timestamp {
         format!("{year:04}-{month:02}-{day:02}T{}+00:00", self.clock())
     }
 
+    pub fn plus(self, micros: i64) -> Self {
+        Self(self.0 + micros)
+    }
+
     /// Microseconds from `earlier` to `self`; negative if `self` is earlier.
     pub fn since(self, earlier: Self) -> i64 {
         self.0 - earlier.0

@@ -15,6 +15,8 @@ const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 46.0;
 const RIGHT: f64 = 14.0;
+/// Space that the name of a bucket takes, such as <512us.
+const BUCKET_NAME_WIDTH: f64 = 48.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 26.0;
 const BAR_HEIGHT: f64 = 22.0;
@@ -279,6 +281,7 @@ fn histogram_chart(title: &str, buckets: &[f64]) -> String {
     let highest = buckets[first..=last].iter().copied().fold(0.0, f64::max);
     let height = 190.0;
     let step = (WIDTH - LEFT - RIGHT) / columns;
+    let labelled = (BUCKET_NAME_WIDTH / step).ceil() as usize;
     let mut body = String::new();
     for (index, count) in buckets[first..=last].iter().enumerate() {
         let x = LEFT + step * index as f64;
@@ -286,14 +289,16 @@ fn histogram_chart(title: &str, buckets: &[f64]) -> String {
         let name = histogram::bound_name(first + index);
         let share = 100.0 * count / total;
         let text = match share {
-            share if share >= 0.05 => format!("{share:.1} %"),
-            share if share > 0.0 => "&lt;0.1 %".to_owned(),
+            share if share >= 0.05 => format!("{share:.1}"),
+            share if share > 0.0 => "&lt;0.1".to_owned(),
             _ => String::new(),
         };
         let middle = x + step / 2.0;
+        // Names of neighbouring buckets must not overlap.
+        let label = if index % labelled == 0 { format!("&lt;{name}") } else { String::new() };
         let _ = write!(
             body,
-            "<rect class=\"bar\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{size:.1}\"><title>shorter than {name}: {}</title></rect><text class=\"axis\" x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{text}</text><text class=\"axis\" x=\"{middle:.1}\" y=\"{}\" text-anchor=\"middle\">&lt;{name}</text>",
+            "<rect class=\"bar\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{size:.1}\"><title>shorter than {name}: {}</title></rect><text class=\"axis\" x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{text}</text><text class=\"axis\" x=\"{middle:.1}\" y=\"{}\" text-anchor=\"middle\">{label}</text>",
             x + step * 0.1,
             height - 28.0 - size,
             step * 0.8,
@@ -302,7 +307,7 @@ fn histogram_chart(title: &str, buckets: &[f64]) -> String {
             height - 10.0
         );
     }
-    let caption = format!("{title}: {} waits by time", grouped(total, 0));
+    let caption = format!("{title}: {} waits by time, in % of the waits", grouped(total, 0));
     format!("<p class=\"caption\">{}</p>{}", escape(&caption), frame(&caption, height, &body))
 }
 
@@ -317,6 +322,14 @@ mod tests {
             let ((greatest, lines), _) = scale(end);
             let line = greatest / f64::from(lines) * 10.0;
             assert!((line - line.round()).abs() < 1e-9, "{value} has {lines} lines");
+        }
+    }
+
+    #[test]
+    fn names_of_many_buckets_do_not_overlap() {
+        for (buckets, names) in [(8, 8), (24, 12)] {
+            let chart = histogram_chart("read", &vec![1.0; buckets]);
+            assert_eq!(chart.matches(">&lt;").count(), names, "{chart}");
         }
     }
 

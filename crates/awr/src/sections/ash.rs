@@ -44,7 +44,9 @@ pub(super) fn chart(view: &View<'_>) -> Option<Chart> {
         all.push((clock(slot), active_sessions(slot)));
         let missing = gap.zip(step).map_or(0, |(gap, step)| (gap + step / 2) / step - 1);
         let missing = usize::try_from(missing).unwrap_or(0).min(EMPTY_SLOTS_MAX);
-        all.extend(std::iter::repeat_n((String::new(), BTreeMap::new()), missing));
+        let begin = Timestamp::parse(&slot.time);
+        let label = |n: i64| begin.zip(step).map_or_else(String::new, |(begin, step)| begin.plus(n * step).clock());
+        all.extend((1..).take(missing).map(|n| (label(n), BTreeMap::new())));
     }
     (!all.is_empty()).then(|| Chart::ActiveSessions { slots: all, cpus: view.document.cpus() })
 }
