@@ -2288,10 +2288,11 @@ BEGIN
               FROM awr.snapshot WHERE instance_id = instance) s
         GROUP BY run ORDER BY run) s;
   IF wrong IS NOT NULL THEN
-    RAISE EXCEPTION 'AWR snapshot % does not exist', wrong USING ERRCODE = 'undefined_object', DETAIL = existing;
+    RAISE EXCEPTION 'AWR snapshot % does not exist', wrong
+      USING ERRCODE = 'undefined_object', DETAIL = existing, HINT = 'Choose two AWR snapshots of the list.';
   END IF;
   RAISE EXCEPTION 'begin snapshot % does not precede end snapshot %', begin_snap, end_snap
-    USING ERRCODE = 'invalid_parameter_value', DETAIL = existing;
+    USING ERRCODE = 'invalid_parameter_value', DETAIL = existing, HINT = 'Begin with the lower number of two AWR snapshots.';
 END
 $$ LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp;
@@ -3032,7 +3033,10 @@ DECLARE
 BEGIN
   IF begin_time IS NULL OR end_time IS NULL OR NOT isfinite(begin_time) OR NOT isfinite(end_time) OR begin_time >= end_time THEN
     RAISE EXCEPTION 'begin time % does not precede end time %', coalesce(begin_time::text, 'NULL'), coalesce(end_time::text, 'NULL')
-      USING ERRCODE = 'invalid_parameter_value';
+      USING ERRCODE = 'invalid_parameter_value',
+            DETAIL = (SELECT format('Session samples of instance %s exist from %s to %s.', instance, min(c.begin_time), max(c.end_time))
+                      FROM awr.sample_chunk c WHERE c.instance_id = instance HAVING count(*) > 0),
+            HINT = 'Choose a begin before the end; without an end, the interval ends now.';
   END IF;
   IF instance <> 1 AND NOT EXISTS (SELECT FROM awr.instance i WHERE i.instance_id = instance) THEN
     RAISE EXCEPTION 'AWR instance % does not exist', instance
