@@ -44,7 +44,8 @@ cellar_lookup_row_bytes(PlannerInfo *root, const CellarComponent *component)
 	double		bytes = list_length(component->keys) * sizeof(int64);
 	ListCell   *lc;
 
-	foreach(lc, component->joinrel->reltarget->exprs)
+	/* The target of the last join has expressions of the step above it. */
+	foreach(lc, list_concat_unique(NIL, pull_vars_of_level((Node *) component->joinrel->reltarget->exprs, 0)))
 	{
 		Var		   *var = lfirst(lc);
 		const RelOptInfo *rel;
