@@ -90,9 +90,17 @@ COMMENT ON VIEW cellar.file_redundancy IS
   'redundancy of new files of each type in the disk groups of the cells that store this cluster';
 COMMENT ON COLUMN cellar.file_redundancy.is_default IS 'the type has the redundancy of the group';
 
--- A report contains paths of disks and, after a scrub, of damaged files.
-REVOKE ALL ON FUNCTION cellar.get_disk_groups() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cellar.get_disk_groups() TO pg_monitor;
+CREATE FUNCTION cellar.get_cell_metrics(OUT cell text, OUT metrics jsonb)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_cell_metrics'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION cellar.get_cell_metrics() IS
+  'the metrics of each cell that stores the data directory or a tablespace, as its HTTP endpoint serves them as JSON';
+
+-- A report contains paths of disks and, after a scrub, of damaged files; metrics contain names of databases of other clusters.
+REVOKE ALL ON FUNCTION cellar.get_disk_groups(), cellar.get_cell_metrics() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cellar.get_disk_groups(), cellar.get_cell_metrics() TO pg_monitor;
 GRANT SELECT ON cellar.disk_groups, cellar.disks, cellar.rebalance_operations, cellar.file_redundancy TO pg_monitor;
 
 -- The Automatic Workload Repository (AWR)
@@ -271,7 +279,7 @@ CREATE TABLE awr.plan_stat (
   shared_blks_hit awr.counter, shared_blks_read awr.counter, shared_blks_dirtied awr.counter, shared_blks_written awr.counter,
   temp_blks_read awr.counter, temp_blks_written awr.counter, blk_read_us awr.counter, blk_write_us awr.counter,
   wal_records awr.counter, wal_fpi awr.counter, wal_bytes awr.counter,
-  eligible_bytes awr.counter, saved_bytes awr.counter, returned_bytes awr.counter,
+  eligible_bytes awr.counter, saved_bytes awr.counter, returned_bytes awr.counter, optimized_bytes awr.counter,
   max_us bigint,
   rolname text,
   stats_reset text
@@ -367,6 +375,26 @@ CREATE TABLE awr.cell_file_stat (
 ) PARTITION BY LIST (snap_day);
 COMMENT ON TABLE awr.cell_file_stat IS
   'I/O that cells served for this cluster, per interval, cell, database, tablespace, file type and kind (filenode 0), and of relations, whose I/O the rows with filenode 0 contain. Buckets are those of awr.cell_io_stat, of reads only';
+
+CREATE TABLE awr.cell_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  cell text NOT NULL, name text NOT NULL,
+  total awr.counter,
+  value double precision,
+  stats_reset text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.cell_stat IS
+  'metrics of the flash cache and the objective of I/O resource management of the cells, without the prefix cellar_: total is an increase, value is the value at the end of the interval';
+
+CREATE TABLE awr.iorm_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  cell text NOT NULL, database text NOT NULL, consumer_group text NOT NULL, size text NOT NULL,
+  requests awr.counter, bytes awr.counter, wait_us awr.counter, request_us awr.counter, device_us awr.counter,
+  flash_requests awr.counter, flash_bytes awr.counter,
+  stats_reset text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.iorm_stat IS
+  'requests to the disks of the cells per interval, cell, database, consumer group and size (small, large), as I/O resource management counts them, of all clusters on the cells';
 
 CREATE TABLE awr.os_stat (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
@@ -692,6 +720,27 @@ INSERT INTO awr.collector VALUES
    UNION ALL
    SELECT cell, database, tablespace, file_type, filenode, kind, bucket::int - 1, n, NULL, NULL, stats_reset
    FROM io, unnest(histogram) WITH ORDINALITY h (n, bucket) WHERE n > 0 AND kind LIKE '% read'$$),
+('cell_stat', 'instance', 0, 999999, NULL,
+ $$SELECT m.cell, substr(f.name, 8) AS name, CASE f.type WHEN 'counter' THEN (f.samples -> 0 ->> 'value')::bigint END AS total,
+          CASE f.type WHEN 'gauge' THEN (f.samples -> 0 ->> 'value')::double precision END AS value,
+          jsonb_path_query_first(m.metrics, '$.metrics[*] ? (@.name == "cellar_start_time_seconds").samples[0].value')::text AS stats_reset
+   FROM cellar.get_cell_metrics() m, jsonb_to_recordset(m.metrics -> 'metrics') f (name text, type text, samples jsonb)
+   WHERE (f.name LIKE 'cellar\_flash\_%' OR f.name = 'cellar_iorm_mode_number')
+     AND jsonb_array_length(f.samples) = 1 AND f.samples -> 0 -> 'labels' = '{}' AND f.samples -> 0 ? 'value'$$),
+('iorm_stat', 'instance', 0, 999999, NULL,
+ $$SELECT m.cell, s -> 'labels' ->> 'database' AS database, s -> 'labels' ->> 'consumer_group' AS consumer_group, s -> 'labels' ->> 'size' AS size,
+          sum((s ->> 'value')::numeric) FILTER (WHERE f.name = 'cellar_iorm_requests_total')::bigint AS requests,
+          sum((s ->> 'value')::numeric) FILTER (WHERE f.name = 'cellar_iorm_bytes_total')::bigint AS bytes,
+          (sum((s ->> 'value')::numeric) FILTER (WHERE f.name = 'cellar_iorm_wait_seconds_total') * 1000000)::bigint AS wait_us,
+          (sum((s ->> 'value')::numeric) FILTER (WHERE f.name = 'cellar_iorm_request_seconds_total') * 1000000)::bigint AS request_us,
+          (sum((s ->> 'value')::numeric) FILTER (WHERE f.name = 'cellar_iorm_device_seconds_total') * 1000000)::bigint AS device_us,
+          sum((s ->> 'value')::numeric) FILTER (WHERE f.name = 'cellar_iorm_flash_requests_total')::bigint AS flash_requests,
+          sum((s ->> 'value')::numeric) FILTER (WHERE f.name = 'cellar_iorm_flash_bytes_total')::bigint AS flash_bytes,
+          jsonb_path_query_first(m.metrics, '$.metrics[*] ? (@.name == "cellar_start_time_seconds").samples[0].value')::text AS stats_reset
+   FROM cellar.get_cell_metrics() m, jsonb_to_recordset(m.metrics -> 'metrics') f (name text, samples jsonb), jsonb_array_elements(f.samples) s
+   WHERE f.name LIKE 'cellar\_iorm\_%\_total'
+   GROUP BY m.cell, m.metrics, 2, 3, 4
+   HAVING sum((s ->> 'value')::numeric) > 0$$),
 ('cpu_stat', 'instance', 0, 999999, NULL,
  $$SELECT c.*, awr.get_incarnation()::text AS stats_reset FROM awr.get_cpu() c$$),
 ('relation_stat', 'instance', 0, 999999, NULL,
@@ -1469,7 +1518,7 @@ CREATE TYPE awr.statement_counters AS (
   plans bigint, plan_us bigint, parses bigint, parse_us bigint, rows bigint, shared_blks_hit bigint, shared_blks_read bigint,
   shared_blks_dirtied bigint, shared_blks_written bigint, temp_blks_read bigint, temp_blks_written bigint,
   blk_read_us bigint, blk_write_us bigint, wal_records bigint, wal_fpi bigint, wal_bytes bigint,
-  eligible_bytes bigint, saved_bytes bigint, returned_bytes bigint, max_us bigint, generation bigint);
+  eligible_bytes bigint, saved_bytes bigint, returned_bytes bigint, optimized_bytes bigint, max_us bigint, generation bigint);
 COMMENT ON TYPE awr.statement_counters IS 'a row of awr.get_statements()';
 
 CREATE FUNCTION awr.get_statements()
@@ -1782,7 +1831,7 @@ BEGIN
     WHEN kind = 'activity' THEN 'true'
     WHEN cardinality(counters) + cardinality(growths) > 0 THEN
       (SELECT string_agg(format('%I <> 0', n), ' OR ') FROM unnest(counters || growths) n)
-      || CASE WHEN kind = 'os_stat' THEN ' OR value IS NOT NULL' WHEN kind = 'database_stat' THEN ' OR true' ELSE '' END
+      || CASE WHEN kind IN ('os_stat', 'cell_stat') THEN ' OR value IS NOT NULL' WHEN kind = 'database_stat' THEN ' OR true' ELSE '' END
     ELSE 'row_changed' END;
 
   EXECUTE format(
@@ -1949,7 +1998,7 @@ BEGIN
     -- A cell that did not answer keeps its values for the next snapshot.
     INSERT INTO awr.last_value AS l VALUES (instance.instance_id, v.kind, v.database, v.data)
       ON CONFLICT (instance_id, kind, database) DO UPDATE SET data =
-        CASE WHEN v.kind IN ('cell_io_stat', 'cell_file_stat') THEN
+        CASE WHEN v.kind IN ('cell_io_stat', 'cell_file_stat', 'cell_stat', 'iorm_stat') THEN
                excluded.data || coalesce((SELECT jsonb_agg(o) FROM jsonb_array_elements(l.data) o
                                           WHERE NOT EXISTS (SELECT FROM jsonb_array_elements(v.data) n WHERE n -> 'cell' = o -> 'cell')), '[]')
              ELSE excluded.data END;
@@ -2891,6 +2940,8 @@ BEGIN
                             'database', coalesce((SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = f ->> 'database'), f ->> 'database'),
                             'tablespace', coalesce(names -> 'tablespace' -> (f ->> 'tablespace'), f -> 'tablespace')))
                    FROM jsonb_array_elements(awr.cell_files(begin_snap, end_snap, instance)) f),
+    'cell_statistics', (SELECT jsonb_agg(s - 'stats_reset') FROM awr.sum_intervals('cell_stat', begin_snap, end_snap, instance) s),
+    'iorm', (SELECT jsonb_agg(s - 'stats_reset') FROM awr.sum_intervals('iorm_stat', begin_snap, end_snap, instance) s),
     'slru', (SELECT jsonb_agg(s) FROM awr.sum_intervals('slru_stat', begin_snap, end_snap, instance) s),
     'replication', (SELECT jsonb_agg(r ORDER BY r.application, r.pid)
                     FROM (SELECT coalesce(max(a.application), a.object) AS application, a.pid, (array_agg(a.detail ORDER BY a.snap_id DESC))[1] AS sync_state,
@@ -3322,7 +3373,7 @@ BEGIN
                  sum(p.blk_read_us) AS blk_read_us, sum(p.blk_write_us) AS blk_write_us,
                  sum(p.wal_records) AS wal_records, sum(p.wal_fpi) AS wal_fpi, sum(p.wal_bytes) AS wal_bytes,
                  sum(p.eligible_bytes) AS eligible_bytes, sum(p.saved_bytes) AS saved_bytes, sum(p.returned_bytes) AS returned_bytes,
-                 max(p.max_us) AS max_us
+                 sum(p.optimized_bytes) AS optimized_bytes, max(p.max_us) AS max_us
           FROM awr.plan_stat p
           WHERE p.instance_id = instance AND p.query_id = sql_data.query_id AND p.query_id <> 0
             AND p.snap_day BETWEEN first.snap_day AND last.snap_day AND p.snap_id > first_snap AND p.snap_id <= last_snap

@@ -59,6 +59,7 @@ add_usage(CellarStatement *entry, const CellarUsage *before)
 		counters[CELLAR_STATEMENT_ELIGIBLE_BYTES] += bytes.eligible_bytes - before->bytes.eligible_bytes;
 		counters[CELLAR_STATEMENT_SAVED_BYTES] += bytes.saved_bytes - before->bytes.saved_bytes;
 		counters[CELLAR_STATEMENT_RETURNED_BYTES] += bytes.returned_bytes - before->bytes.returned_bytes;
+		counters[CELLAR_STATEMENT_OPTIMIZED_BYTES] += bytes.optimized_bytes - before->bytes.optimized_bytes;
 	}
 }
 

@@ -246,6 +246,8 @@ explain_counts_text(const CellarScanStats *scan, ExplainState *es)
 	add_kilobytes(&line, "eligible", scan->eligible_bytes);
 	if (scan->saved_by_storage_index_bytes > 0)
 		add_kilobytes(&line, "saved by storage index", scan->saved_by_storage_index_bytes);
+	if (scan->flash_read_bytes > 0)
+		add_kilobytes(&line, "flash cache", scan->flash_read_bytes);
 	/* For raw blocks, these are the bytes that were read. */
 	if (scan->uncompressed_bytes > scan->eligible_bytes - scan->saved_by_storage_index_bytes)
 		add_kilobytes(&line, "uncompressed", scan->uncompressed_bytes);
@@ -289,6 +291,7 @@ explain_counts_structured(const CellarScanStats *scan, ExplainState *es)
 	ExplainPropertyUInteger("Cell Eligible Bytes", NULL, scan->eligible_bytes, es);
 	ExplainPropertyUInteger("Cell Saved By Storage Index Bytes", NULL,
 							scan->saved_by_storage_index_bytes, es);
+	ExplainPropertyUInteger("Cell Flash Cache Bytes", NULL, scan->flash_read_bytes, es);
 	ExplainPropertyUInteger("Cell Uncompressed Bytes", NULL, scan->uncompressed_bytes, es);
 	ExplainPropertyUInteger("Cell Returned Bytes", NULL, scan->returned_bytes, es);
 	ExplainPropertyUInteger("Cell Passthru Bytes", NULL, scan->passthru_bytes, es);

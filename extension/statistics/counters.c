@@ -52,6 +52,9 @@ const char *const cellar_statistic_names[CELLAR_STATS] = {
 	"cell simulated physical IO bytes eligible for predicate offload",
 	"cell simulated physical IO bytes returned by predicate offload",
 	"cell index scans",
+	"physical read requests optimized",
+	"cell flash cache read hits",
+	"cell flash cache read hits for smart IO",
 };
 
 /* Indexed by CellarWaitEvent. */
@@ -259,6 +262,7 @@ cellar_read_smart_scan_bytes(CellarSmartScanBytes *bytes)
 	bytes->eligible_bytes = pg_atomic_read_u64(&counts->stats[CELLAR_STAT_ELIGIBLE_BYTES]);
 	bytes->saved_bytes = pg_atomic_read_u64(&counts->stats[CELLAR_STAT_SAVED_BY_STORAGE_INDEX_BYTES]);
 	bytes->returned_bytes = pg_atomic_read_u64(&counts->stats[CELLAR_STAT_RETURNED_BYTES]);
+	bytes->optimized_bytes = pg_atomic_read_u64(&counts->stats[CELLAR_STAT_READ_BYTES_OPTIMIZED]);
 }
 
 static void
@@ -296,15 +300,24 @@ cellar_count_wait(CellarWaitEvent event, instr_time started)
 	return us;
 }
 
+static uint64
+requests_of(uint64 bytes)
+{
+	return (bytes + CELL_REQUEST_BYTES - 1) / CELL_REQUEST_BYTES;
+}
+
 /*
  * Counts a scanned range.  As in Oracle, the whole range counts as physical
- * reads of the database, and the bytes that the storage index excluded count as
- * optimized.
+ * reads of the database.  Optimized are the bytes that the storage index
+ * excluded, and those from the flash cache.  A region that was read ahead counts
+ * in the range that used it, so that a range may have more bytes from flash than
+ * eligible ones.
  */
 void
 cellar_count_scan(const CellarScanStats *stats)
 {
 	SharedCounts *session = session_counts();
+	uint64		optimized = Min(stats->saved_by_storage_index_bytes + stats->flash_read_bytes, stats->eligible_bytes);
 
 	count(session, CELLAR_STAT_UNCOMPRESSED_BYTES, stats->uncompressed_bytes);
 	count(session, CELLAR_STAT_ELIGIBLE_BYTES, stats->eligible_bytes);
@@ -313,9 +326,11 @@ cellar_count_scan(const CellarScanStats *stats)
 	count(session, CELLAR_STAT_RETURNED_BYTES, stats->returned_bytes);
 	count(session, CELLAR_STAT_PASSTHRU_BYTES, stats->passthru_bytes);
 	count(session, CELLAR_STAT_READ_BYTES, stats->eligible_bytes);
-	count(session, CELLAR_STAT_READ_REQUESTS,
-		  (stats->eligible_bytes + CELL_REQUEST_BYTES - 1) / CELL_REQUEST_BYTES);
-	count(session, CELLAR_STAT_READ_BYTES_OPTIMIZED, stats->saved_by_storage_index_bytes);
+	count(session, CELLAR_STAT_READ_REQUESTS, requests_of(stats->eligible_bytes));
+	count(session, CELLAR_STAT_READ_BYTES_OPTIMIZED, optimized);
+	count(session, CELLAR_STAT_READ_REQUESTS_OPTIMIZED, requests_of(optimized));
+	count(session, CELLAR_STAT_FLASH_READ_HITS, stats->flash_read_requests);
+	count(session, CELLAR_STAT_FLASH_READ_HITS_SMART_IO, stats->flash_read_requests);
 	count(session, CELLAR_STAT_BLOCKS_HELPED_BY_COMMIT_CACHE, stats->blocks_helped_by_commit_cache);
 	count(session, CELLAR_STAT_COMMIT_CACHE_QUERIES, stats->commit_cache_queries);
 	count(session, CELLAR_STAT_COMMIT_CACHE_FOUND, stats->found_in_commit_cache);

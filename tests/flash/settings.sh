@@ -98,6 +98,34 @@ check_equal "NONE removes it from flash" "$(q "SELECT cached_bytes FROM cellar.g
 q "SELECT sum(length(filler)) FROM t WHERE id % 7 = 0" >/dev/null
 check_equal "and does not cache it again" "$(q "SELECT cached_bytes FROM cellar.get_flash_cache('t')")" 0
 
+# ---------------------------------------------------------------- statistics
+# The table is larger than the page cache. Its first scan fills the flash cache, after the reads were answered.
+q "CREATE TABLE wide AS SELECT g AS id, repeat('f', 1000) AS filler FROM generate_series(1, 60000) g"
+q "VACUUM wide"
+q "CHECKPOINT"
+scan="SELECT sum(length(filler)) FROM wide WHERE id > 0"
+for _ in 1 2; do q "$scan" >/dev/null; sleep 1; done
+q "SELECT awr.create_snapshot()" >/dev/null
+read -r hits optimized eligible requests < <(q "$scan;
+  SELECT string_agg(value::text, ' ' ORDER BY name) FROM cellar.mystat
+  WHERE name IN ('cell flash cache read hits', 'physical read total bytes optimized', 'physical read total bytes', 'physical read requests optimized')" |
+    tail -n 1 | awk '{ print $1, $4, $3, $2 }')
+check "a Smart Scan counts reads from flash: $hits requests, $optimized of $eligible bytes" [ "$hits" -gt 10 ]
+check "they are optimized reads" [ "$optimized" -gt $((eligible / 2)) ]
+check "of at least one request" [ "$requests" -gt 10 ]
+check_matches "EXPLAIN shows them" "$(q "EXPLAIN (ANALYZE) $scan" | grep 'Cell IO')" "flash cache=[0-9]+kB"
+q "SELECT awr.create_snapshot()" >/dev/null
+read -r begin end < <(q "SELECT min(snap_id), max(snap_id) FROM awr.snapshots" | tr '|' ' ')
+counted() { q "SELECT coalesce(sum(coalesce(c ->> 'total', c ->> 'value')::numeric), 0)::bigint FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'cell_statistics') c WHERE c ->> 'name' = '$1'"; }
+check "the AWR report has the hits of the cell" [ "$(counted flash_cache_hits_total)" -ge "$hits" ]
+check "and the size of its flash cache" [ "$(counted flash_cache_capacity_bytes)" -gt 0 ]
+check "and its sections" grep -q "^Flash Cache User Reads Efficiency" < <(q "SELECT awr.report($begin, $end)")
+check "reads from flash are no unoptimized reads of the statement" \
+    [ "$(q "SELECT max((s ->> 'optimized_bytes')::numeric) FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'statements') s")" -gt $((eligible / 2)) ]
+check "cellcli has the metric" [ "$(cellcli "list metriccurrent SIO_IO_RD_FC attributes metricValue" | tr -dc '0-9.' | cut -d. -f1)" -gt 0 ]
+check_equal "a cached relation has the name of its database" \
+    "$(cellcli "list flashcachecontent attributes dbUniqueName where objectNumber = $(q "SELECT pg_relation_filenode('wide')")" | tr -d '\t ')" postgres
+
 # ---------------------------------------------------------------- pg_dump
 q "SELECT cellar.set_tablespace_flash_cache('plain', 'none')" >/dev/null
 as_pg "$PG_BIN/pg_dump" -h "$WORK/run" -p "$(cluster_port flash)" -U postgres postgres >"$WORK/dump.sql"
@@ -110,7 +138,14 @@ becomes "and the cell gets those of the copy" 'DB=copied of t_pkey' NONE
 # ---------------------------------------------------------------- removal
 q "DROP TABLE t; DROP INDEX pi; DROP TABLE p"
 check_equal "settings of dropped relations are removed" "$(q "SELECT string_agg(relation::text, ',') FROM cellar.flash_cache_setting")" emptied
+cellcli "drop flashcache" >/dev/null
+check_equal "a dropped flash cache is not listed" "$(cellcli "list flashcache")" ""
+check "and cannot be dropped again" grep -q "has no flash cache" < <(cellcli "drop flashcache" 2>&1 || true)
+check_equal "tables are read from the cell disks" "$(q "$scan")" 60000000
 cluster_stop flash
+cell_stop cell1
+cell_start cell1
+check_matches "the next start uses the flash disks again, empty" "$(cellcli "list flashcache attributes usedSize, status")" "^[[:space:]]*[0-9]+[KM]?[[:space:]]+normal$"
 cell_stop cell1
 sed -i '/^flash_/d' "$WORK/cell1.toml"
 cell_start cell1

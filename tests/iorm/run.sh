@@ -84,6 +84,19 @@ limited=$(milliseconds scan)
 say "scan: $free ms, with a limit of 1 %: $limited ms"
 check "the limit for the name acts on the database" test "$limited" -gt $((3 * free))
 check "the wait is that of the database" test "$(cli "list metriccurrent where name = DB_IO_WT_LG and metricObjectName = reports attributes metricValue" | tr -dc '0-9.\n' | sed '/^$/d' | cut -d. -f1)" -gt "$free"
+check "a calibration without FORCE needs idle disks, or succeeds" grep -Eq "CALIBRATE FORCE|is_model" < <(cli "calibrate" 2>&1 || true)
+check "a disk with a model has the rates of the model" grep -q '"is_model": true' < <(cli "calibrate force")
+
+# ---------------------------------------------------------------- AWR
+DB=reports q "SELECT awr.create_snapshot()" >/dev/null
+scan >/dev/null
+DB=reports q "SELECT awr.create_snapshot()" >/dev/null
+read -r begin end < <(DB=reports q "SELECT min(snap_id), max(snap_id) FROM (SELECT snap_id FROM awr.snapshots ORDER BY snap_id DESC LIMIT 2) s" | tr '|' ' ')
+class="jsonb_array_elements(awr.report_data($begin, $end) -> 'iorm') c WHERE c ->> 'database' = 'reports' AND c ->> 'consumer_group' = 'batch' AND c ->> 'size' = 'large'"
+scanned=$(DB=reports q "SELECT sum((c ->> 'bytes')::numeric) FROM $class")
+check "the AWR report has the bytes of the consumer group: $scanned" test "${scanned:-0}" -gt 10000000
+check "and the time that its requests waited" test "$(DB=reports q "SELECT sum((c ->> 'wait_us')::numeric) FROM $class")" -gt 0
+check "the text report has a section about resource management" grep -q "^IORM by Consumer Group" < <(DB=reports q "SELECT awr.report($begin, $end)")
 cluster_stop "$cluster"
 check "the cell stops" cell_stop cell1
 checks_end

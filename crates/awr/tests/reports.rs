@@ -498,3 +498,60 @@ fn the_io_of_ended_sessions_is_the_rest_of_their_type() {
     let old = text(&instance(&Builder::healthy().build()));
     assert!(old.contains("pg_stat_get_backend_io needs PostgreSQL 18 or newer"), "{old}");
 }
+
+#[test]
+fn flash_cache_and_resource_management_have_sections() {
+    let mib = 1_048_576.0;
+    let total = |name: &str, total: f64| json!({ "cell": "cell1", "name": name, "total": total });
+    let value = |name: &str, value: f64| json!({ "cell": "cell1", "name": name, "value": value });
+    let class = |database: &str, group: &str, size: &str, requests: f64, wait_us: f64| {
+        json!({ "cell": "cell1", "database": database, "consumer_group": group, "size": size, "requests": requests,
+                "bytes": requests * mib, "wait_us": wait_us, "request_us": requests * 500.0, "device_us": requests * 100.0,
+                "flash_requests": 7.0, "flash_bytes": 7.0 * mib })
+    };
+    let document = Builder::busy()
+        .set(
+            "/cell_statistics",
+            json!([
+                value("flash_cache_online", 1.0),
+                value("flash_cache_capacity_bytes", 4096.0 * mib),
+                value("flash_cache_used_bytes", 2048.0 * mib),
+                value("flash_cache_keep_used_bytes", 1024.0 * mib),
+                value("iorm_mode_number", 1.0),
+                total("flash_cache_hits_total", 7200.0),
+                total("flash_cache_hit_bytes_total", 720.0 * mib),
+                total("flash_cache_large_hits_total", 200.0),
+                total("flash_cache_large_hit_bytes_total", 200.0 * mib),
+                total("flash_cache_misses_total", 2400.0),
+                total("flash_cache_large_miss_bytes_total", 600.0 * mib),
+            ]),
+        )
+        .set(
+            "/iorm",
+            json!([
+                class("shop", "web", "small", 1000.0, 0.0),
+                class("archive", "batch", "large", 3000.0, 6e6),
+                class("archive", "batch", "small", 10.0, 0.0),
+            ]),
+        )
+        .build();
+    let report = text(&instance(&document));
+    for line in [
+        "cell1                 4.00         50.0       25.0         25.0",
+        "cell1           7,200            2.0    7,000      200",
+        "WriteThrough normal       4.00 cell1",
+        "low_latency cell1",
+    ] {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let found = report.lines().any(|found| found.split_whitespace().collect::<Vec<_>>().starts_with(&words));
+        assert!(found, "{line} is not in {report}");
+    }
+    // Hits and misses of small reads, and bytes of large ones
+    let efficiency = report.split("Flash Cache User Reads Efficiency").nth(1).unwrap();
+    let row = efficiency.lines().find(|line| line.starts_with("cell1")).unwrap();
+    let words: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(words[1..10], ["7,200", "720.0", "75.0", "7,000", "2,400", "74.5", "200.0", "800.0", "25.0"]);
+    let groups = report.split("IORM by Consumer Group").nth(1).unwrap();
+    let row = groups.lines().find(|line| line.starts_with("archive")).unwrap();
+    assert!(row.contains("batch") && row.contains("3,000.0") && row.contains("2.00ms"), "{row}");
+}

@@ -629,3 +629,26 @@ fn a_checkpoint_storm_without_any_checkpoint_by_time_is_found() {
     let findings = judge(&storm.build());
     assert_eq!(findings.findings[0].id, "checkpoint-storm", "{:?}", ids(&findings));
 }
+
+#[test]
+fn the_noisy_neighbour_is_found_by_the_bytes_on_the_disks_of_the_cells() {
+    let class = |database: &str, bytes: f64, wait_us: f64| {
+        json!({ "cell": "cell1", "database": database, "consumer_group": "OTHER_GROUPS", "size": "large", "requests": 9,
+                "bytes": bytes, "wait_us": wait_us })
+    };
+    let of = |archive_bytes: f64| {
+        let classes = json!([
+            class("archive", archive_bytes, 0.0),
+            class("shop", 2e9, 3e6),
+            class("_OTHER_DATABASE_", 1e12, 0.0)
+        ]);
+        let hour = Builder::healthy().set("/databases/0/blk_read_us", 0.4 * HOUR_US).set("/iorm", classes);
+        judge(&hour.build()).findings.into_iter().find(|finding| finding.id == "noisy-neighbour")
+    };
+    assert!(of(1e9).is_none());
+    let found = of(3e10).unwrap();
+    assert!(found.title.contains("archive"), "{}", found.title);
+    assert!(
+        found.evidence.iter().any(|evidence| evidence.text.contains("waited 3.00s in the queues of the cell disks"))
+    );
+}

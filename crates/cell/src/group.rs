@@ -88,6 +88,7 @@ pub(crate) fn answer(state: &CellState, request: &GroupRequest) -> Result<Value>
                 parse_file_redundancy(&request.argument).map_err(|message| Error::new(ErrorKind::Invalid, message))?;
             volume.set_file_redundancy(file_type, redundancy)?;
         }
+        GroupAction::DropFlashCache => volume.drop_flash_cache()?,
         GroupAction::Undrop => volume.undrop_disk(disk)?,
         GroupAction::Power => volume.set_rebalance_power(request.power)?,
         GroupAction::Rebalance => volume.request_rebalance()?,

@@ -2,7 +2,7 @@
 
 use crate::cell_request::{CellRequest, RequestError};
 use cellar_format::wire::Kind;
-use cellar_storage::iorm::{DeviceReport, Iorm};
+use cellar_storage::iorm::{DeviceCalibration, DeviceReport, Iorm, Medium};
 use cellar_storage::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -12,6 +12,10 @@ use std::time::Duration;
 
 /// Time limit of each send and receive.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// The same of a calibration, which writes and reads files on all disks.
+const CALIBRATION_TIMEOUT: Duration = Duration::from_secs(600);
+/// Without FORCE, a calibration waits this long for a request to a disk, which it would disturb.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// What to change before the cell reports the state. None leaves a part as it is.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -19,12 +23,16 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub struct IormChange {
     pub objective: Option<String>,
     pub dbplan: Option<String>,
+    /// Measures the disks; true also while they serve requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibrate: Option<bool>,
 }
 
 /// Sends a request to the cell that listens on `socket`, and returns the state of the resource manager after it.
 pub fn request(socket: &Path, change: &IormChange) -> std::result::Result<Value, RequestError> {
     let text = json!(change).to_string();
-    let mut sent = CellRequest::send(socket, TIMEOUT, Kind::IormRequest, |out| out.extend_from_slice(text.as_bytes()))?;
+    let timeout = if change.calibrate.is_some() { CALIBRATION_TIMEOUT } else { TIMEOUT };
+    let mut sent = CellRequest::send(socket, timeout, Kind::IormRequest, |out| out.extend_from_slice(text.as_bytes()))?;
     let text = sent.receive(Kind::IormReport, |payload| Ok(payload.to_vec()))?;
     serde_json::from_slice(&text).map_err(|error| sent.no_answer(io::Error::other(error).into()))
 }
@@ -36,7 +44,45 @@ pub(crate) fn answer(iorm: &Iorm, request: &[u8]) -> Result<Value> {
     if change.objective.is_some() || change.dbplan.is_some() {
         iorm.alter(change.objective.as_deref(), change.dbplan.as_deref())?;
     }
-    Ok(report(iorm))
+    let mut report = report(iorm);
+    if let Some(is_forced) = change.calibrate {
+        if !is_forced {
+            check_idle(iorm)?;
+        }
+        report["calibration"] = iorm.calibrate()?.into_iter().map(calibration).collect();
+    }
+    Ok(report)
+}
+
+/// Fails if a disk serves requests of databases.
+fn check_idle(iorm: &Iorm) -> Result<()> {
+    let requests = || iorm.counts().iter().map(|class| class.disk.requests + class.flash.requests).sum::<u64>();
+    let before = requests();
+    std::thread::sleep(IDLE);
+    match requests() - before {
+        0 => Ok(()),
+        count => {
+            let message = format!(
+                "the disks served {count} requests in a second, which a calibration would slow down and measure; stop the \
+                 servers, or use CALIBRATE FORCE"
+            );
+            Err(Error::new(ErrorKind::Invalid, message))
+        }
+    }
+}
+
+fn calibration(device: DeviceCalibration) -> Value {
+    let DeviceCalibration { path, medium, is_model, rates } = device;
+    json!({
+        "path": path.display().to_string(),
+        "is_flash": medium == Medium::Flash,
+        "is_model": is_model,
+        "small_reads_per_second": rates.small_reads,
+        "small_writes_per_second": rates.small_writes,
+        "mixed_per_second": rates.mixed,
+        "read_bytes_per_second": rates.read_bytes,
+        "write_bytes_per_second": rates.write_bytes,
+    })
 }
 
 fn report(iorm: &Iorm) -> Value {

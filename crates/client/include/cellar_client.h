@@ -482,7 +482,8 @@ typedef enum CellarEvent
 	CELLAR_UNITS,				/* answer to cellar_query_units() */
 	CELLAR_DUE_UNITS,			/* answer to cellar_query_due_units() */
 	CELLAR_FILE_TYPE_IO,		/* answer to cellar_query_file_type_io() */
-	CELLAR_GROUP,				/* answer to cellar_query_group() */
+	CELLAR_GROUP,				/* answer to cellar_query_group() or
+								 * cellar_query_metrics() */
 	CELLAR_LEAF_LINKS,			/* counted index pages: cellar_leaf_links() */
 	CELLAR_HEAP_TIDS			/* rows for Postgres: cellar_heap_tids() */
 } CellarEvent;
@@ -609,6 +610,8 @@ typedef struct CellarScanStats
 	uint64_t	passthru_blocks_page;
 	uint64_t	disk_read_requests;
 	uint64_t	disk_read_bytes;
+	uint64_t	flash_read_requests;
+	uint64_t	flash_read_bytes;
 	uint64_t	cache_hit_bytes;
 	uint64_t	blocks_helped_by_commit_cache;
 	uint64_t	commit_cache_queries;
@@ -718,6 +721,12 @@ extern const CellarFileTypeIo *cellar_file_type_io(const CellarConnection *conne
  * CELLAR_GROUP announces the answer.  No range may be unanswered.
  */
 extern void cellar_query_group(CellarConnection *connection);
+
+/*
+ * Requests the cell's metrics.  CELLAR_GROUP announces the answer.  No range may
+ * be unanswered.
+ */
+extern void cellar_query_metrics(CellarConnection *connection);
 
 /* Returns the answer as JSON text, valid until the next event. */
 extern const char *cellar_group(const CellarConnection *connection);

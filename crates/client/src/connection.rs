@@ -54,7 +54,7 @@ pub enum Event {
     CompressDone(CompressProgress),
     Units(Units),
     DueUnits(DueUnits),
-    /// The state of the disk group as JSON text.
+    /// The state of the disk group, or the metrics, as JSON text.
     Group(String),
     LeafLinks(LeafLinks),
     HeapTids(HeapTids),
@@ -183,6 +183,11 @@ impl Connection {
         self.send(Kind::GroupRequest, |out| query.encode(out));
     }
 
+    /// Requests the cell's metrics. Allowed only while no range is unanswered.
+    pub fn query_metrics(&mut self) {
+        self.send(Kind::MetricsQuery, |_| {});
+    }
+
     /// Tells the names of the databases of a cluster, unless the cell was told the same. Does nothing while earlier bytes wait to be
     /// sent: call again later.
     pub fn tell_names(&mut self, names: DatabaseNames) {
@@ -284,7 +289,7 @@ impl Connection {
             Kind::CompressDone => Event::CompressDone(CompressProgress::decode(payload)?),
             Kind::Units => Event::Units(Units::decode(payload)?),
             Kind::DueUnits => Event::DueUnits(DueUnits::decode(payload)?),
-            Kind::GroupReport => Event::Group(String::from_utf8_lossy(payload).into_owned()),
+            Kind::GroupReport | Kind::Metrics => Event::Group(String::from_utf8_lossy(payload).into_owned()),
             Kind::LeafLinks => Event::LeafLinks(LeafLinks::decode(payload)?),
             Kind::HeapTids => Event::HeapTids(HeapTids::decode(payload)?),
             Kind::Hello
@@ -307,8 +312,7 @@ impl Connection {
             | Kind::ConsumerGroups
             | Kind::HistoryQuery
             | Kind::HistoryRecord
-            | Kind::MetricsQuery
-            | Kind::Metrics => {
+            | Kind::MetricsQuery => {
                 return Err(Corrupt::new("frame kind", 4, format!("{kind:?} from a cell")));
             }
         }))

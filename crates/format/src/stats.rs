@@ -50,6 +50,10 @@ scan_stats! {
     disk_read_requests,
     /// Bytes read from cell disks for the scan.
     disk_read_bytes,
+    /// Read requests for the scan that the flash cache answered.
+    flash_read_requests,
+    /// Bytes read from the flash cache for the scan.
+    flash_read_bytes,
     /// Bytes found in the cell's page cache; of a compression unit, only the bytes of the columns that the scan read.
     cache_hit_bytes,
     /// Blocks in which the commit cache resolved a transaction's state.

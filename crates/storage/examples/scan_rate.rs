@@ -23,7 +23,7 @@ fn main() {
         for region in 0..mib as u32 {
             volume.prefetch(ino, RegionIndex(region + 1)..RegionIndex(region + 1 + PREFETCH));
             let guard = volume.region(ino, RegionIndex(region)).unwrap();
-            disk_bytes += guard.disk_read_bytes();
+            disk_bytes += guard.cost().disk_bytes;
             // Touch one cache line of every page, like a check of page headers.
             sum += guard.iter().step_by(8192).map(|byte| u64::from(*byte)).sum::<u64>();
         }

@@ -16,7 +16,7 @@ mod page_set;
 pub mod request;
 mod volume;
 
-pub use cache::CacheStats;
+pub use cache::{CacheStats, IoCost};
 pub use error::{Error, ErrorKind, Result};
 pub use file::{OpenUnit, UnitCodec, stored_bytes};
 pub use flash::{FlashContent, FlashOptions, FlashSetting, FlashStats};

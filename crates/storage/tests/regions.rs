@@ -27,10 +27,10 @@ fn a_region_is_read_from_disk_once_and_then_from_the_cache() {
     let ino = filled(&volume, "file", 3);
     volume.write(ino, 3 * MIB, &[5; 100]).unwrap();
     let first = volume.region(ino, RegionIndex(1)).unwrap();
-    assert_eq!((first.disk_read_bytes(), first.disk_read_requests(), first.len() as u64), (MIB, 1, MIB));
+    assert_eq!((first.cost().disk_bytes, first.cost().disk_requests, first.len() as u64), (MIB, 1, MIB));
     drop(first);
     let second = volume.region(ino, RegionIndex(1)).unwrap();
-    assert_eq!((second.disk_read_bytes(), second.disk_read_requests()), (0, 0));
+    assert_eq!((second.cost().disk_bytes, second.cost().disk_requests), (0, 0));
     drop(second);
     assert_eq!(volume.region(ino, RegionIndex(3)).unwrap()[..], [5; 100], "short at the end of the file");
     assert!(volume.region(ino, RegionIndex(4)).unwrap().is_empty());
@@ -49,8 +49,8 @@ fn the_first_reader_of_a_prefetched_region_reports_its_cost() {
         assert!(started.elapsed() < Duration::from_secs(10));
         std::thread::yield_now();
     }
-    assert_eq!(volume.region(ino, RegionIndex(2)).unwrap().disk_read_bytes(), MIB);
-    assert_eq!(volume.region(ino, RegionIndex(2)).unwrap().disk_read_bytes(), 0);
+    assert_eq!(volume.region(ino, RegionIndex(2)).unwrap().cost().disk_bytes, MIB);
+    assert_eq!(volume.region(ino, RegionIndex(2)).unwrap().cost().disk_bytes, 0);
 }
 
 #[test]

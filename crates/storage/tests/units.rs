@@ -96,7 +96,7 @@ fn a_region_of_a_unit_is_read_without_a_page_cache() {
     compress(&volume, ino, 1, 0).unwrap();
     let region = volume.region(ino, RegionIndex(1)).unwrap();
     assert!(region[..] == model[MIB as usize..]);
-    assert!(region.disk_read_bytes() > 0 && region.disk_read_requests() > 0);
+    assert!(region.cost().disk_bytes > 0 && region.cost().disk_requests > 0);
 }
 
 #[test]
@@ -368,16 +368,16 @@ fn a_unit_that_is_read_repeatedly_is_read_in_the_page_cache_until_it_is_replaced
     cached.read_at(&mut bytes, at).unwrap();
     assert!(bytes == unit[at as usize..][..length]);
     assert_eq!(cached.hit_bytes(), 0, "this reader loaded both regions");
-    let loaded = second.disk_read();
+    let loaded = second.cost();
     assert_eq!(
-        loaded,
+        (loaded.disk_bytes, loaded.disk_requests),
         (unit.len() as u64 + (32 << 10), 4),
         "three regions, and the checksum blocks of the range that spans two"
     );
     drop(cached);
     let again = second.in_cache().unwrap();
     assert!(again.verified_slice_at(2 * MIB - 500, 500) == Some(&unit[2 * MIB as usize - 500..][..500]));
-    assert_eq!((again.hit_bytes(), second.disk_read()), (500, loaded));
+    assert_eq!((again.hit_bytes(), second.cost()), (500, loaded));
     drop(again);
     assert!(volume.cache_stats().used_bytes >= used + 2 * MIB);
 
@@ -460,7 +460,7 @@ fn a_reader_of_a_replaced_unit_still_reads_the_unit_that_it_opened() {
     let mut bytes = vec![0; unit.len()];
     reader.read_at(&mut bytes, 0).unwrap();
     assert!(bytes == unit);
-    assert!(reader.disk_read().0 >= unit.len() as u64);
+    assert!(reader.cost().disk_bytes >= unit.len() as u64);
     let beyond_end = reader.read_at(&mut [0; 2], unit.len() as u64 - 1).unwrap_err();
     assert_eq!(Error::of_source(beyond_end).kind(), ErrorKind::Corrupt);
     let before = allocated(&volume, ino, Stream::Units);

@@ -40,6 +40,9 @@ typedef enum CellarStatistic
 	CELLAR_STAT_SIMULATED_ELIGIBLE_BYTES,
 	CELLAR_STAT_SIMULATED_RETURNED_BYTES,
 	CELLAR_STAT_INDEX_SCANS,
+	CELLAR_STAT_READ_REQUESTS_OPTIMIZED,
+	CELLAR_STAT_FLASH_READ_HITS,
+	CELLAR_STAT_FLASH_READ_HITS_SMART_IO,
 	CELLAR_STATS
 } CellarStatistic;
 
@@ -74,6 +77,7 @@ typedef struct CellarSmartScanBytes
 	uint64		eligible_bytes;
 	uint64		saved_bytes;
 	uint64		returned_bytes;
+	uint64		optimized_bytes;
 } CellarSmartScanBytes;
 
 /* This session has counted something. */

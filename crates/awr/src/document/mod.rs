@@ -82,6 +82,8 @@ records! {
         session_io: List<SessionIo>,
         cell_io: List<CellIo>,
         cell_files: List<CellFile>,
+        cell_statistics: List<CellStatistic>,
+        iorm: List<IormClass>,
         slru: List<Slru>,
         replication: List<Standby>,
         slots: List<Slot>,

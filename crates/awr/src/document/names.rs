@@ -30,6 +30,7 @@ pub const PHYSICAL_READS: &str = "physical reads";
 pub const PHYSICAL_WRITES: &str = "physical writes";
 pub const READ_REQUESTS: &str = "physical read total IO requests";
 pub const READ_BYTES: &str = "physical read total bytes";
+pub const READ_BYTES_OPTIMIZED: &str = "physical read total bytes optimized";
 pub const WRITE_REQUESTS: &str = "physical write total IO requests";
 pub const WRITE_BYTES: &str = "physical write total bytes";
 

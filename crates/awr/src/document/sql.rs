@@ -48,6 +48,8 @@ records! {
         parallel_workers: Measure,
         eligible_bytes: Measure,
         saved_bytes: Measure,
+        /// Saved by the storage index, or read from the flash cache.
+        optimized_bytes: Measure,
         returned_bytes: Measure,
         samples: Measure,
         min_us: Measure,

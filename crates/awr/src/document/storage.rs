@@ -130,6 +130,34 @@ records! {
         histogram: List<f64>,
     }
 
+    /// A metric of a cell: of the flash cache, or the objective of I/O resource management.
+    CellStatistic {
+        cell: Text,
+        name: Text,
+        /// The increase of a counter.
+        total: Measure,
+        /// Another metric at the end.
+        value: Measure,
+    }
+
+    /// Requests of a consumer group of a database to the disks of a cell, as I/O resource management counts them, of all
+    /// clusters on the cell.
+    IormClass {
+        cell: Text,
+        database: Text,
+        consumer_group: Text,
+        /// `small` or `large`.
+        size: Text,
+        requests: Measure,
+        bytes: Measure,
+        /// In the queues of the cell disks.
+        wait_us: Measure,
+        request_us: Measure,
+        device_us: Measure,
+        flash_requests: Measure,
+        flash_bytes: Measure,
+    }
+
     /// I/O that cells served, by class of files and database, or of one relation. A class without a name contains
     /// relations that were dropped or rewritten, and those that the cells did not count separately.
     CellFile {

@@ -39,10 +39,14 @@ impl Usage {
     }
 }
 
-/// Bytes that a database read and wrote: counted by the cells, or else its blocks and temporary files; and the bytes that
-/// its Smart Scans read.
+/// Bytes that a database read and wrote: those on the disks of the cells, as resource management counts them; or else through
+/// the mounts, or else its blocks and temporary files, and the bytes that its Smart Scans read.
 fn io_bytes(view: &View<'_>, database: &Database) -> Measure {
     let name = &*database.name;
+    let managed = view.document.iorm.iter().filter(|class| &*class.database == name);
+    if let Some(bytes) = sum(managed.map(|class| sum([class.bytes, class.flash_bytes]))) {
+        return Some(bytes);
+    }
     let cell = sum(view.document.cell_io.iter().filter(|io| &*io.database == name).map(|io| io.bytes));
     let blocks = database.blks_read.map(|blocks| blocks * view.document.block_bytes());
     let statements = || view.sql.iter().filter(|sql| sql.database == name);
@@ -51,6 +55,12 @@ fn io_bytes(view: &View<'_>, database: &Database) -> Measure {
     let saved = sum(statements().map(|sql| sql.saved_bytes)).or_else(|| sum(tables().map(|t| t.saved_bytes)));
     let scanned = eligible.map(|eligible| (eligible - saved.unwrap_or(0.0)).max(0.0));
     sum([cell.or_else(|| sum([blocks, database.temp_bytes])), scanned])
+}
+
+/// Time that requests of a database waited in the queues of the cell disks.
+fn queued_us(view: &View<'_>, database: &Database) -> Measure {
+    let classes = view.document.iorm.iter().filter(|class| class.database == database.name);
+    sum(classes.map(|class| class.wait_us)).filter(|us| *us > 0.0)
 }
 
 /// Fewer samples of a wait are chance.
@@ -126,12 +136,15 @@ pub(super) fn noisy_neighbour(view: &View<'_>) -> Judgement {
             );
         for (other, usage) in top(others, 3, |(_, usage)| Some(usage.wait_us)) {
             let of_active = 100.0 * usage.wait_us / usage.active_us.max(usage.wait_us);
-            let text = format!(
+            let mut text = format!(
                 "{} waited {} for I/O, {of_active:.0} % of its active time, and read and wrote {}B",
                 other.name,
                 duration(usage.wait_us),
                 bytes(usage.bytes)
             );
+            if let Some(us) = queued_us(view, other) {
+                text += &format!("; its requests waited {} in the queues of the cell disks", duration(us));
+            }
             one = one.evidence("databases", text);
         }
         one = one.evidence(

@@ -8,6 +8,7 @@ mod activity;
 mod ash;
 mod blocks;
 mod files;
+mod flash_cache;
 mod history;
 mod host;
 mod io;
@@ -35,7 +36,7 @@ use crate::view::View;
 /// All sections of a report about one instance, in the order of the report, except the findings.
 pub fn all(document: &Document) -> Vec<Section> {
     let view = View::new(document);
-    let groups: [fn(&View<'_>) -> Vec<Section>; 14] = [
+    let groups: [fn(&View<'_>) -> Vec<Section>; 15] = [
         summary::sections,
         waits::sections,
         host::sections,
@@ -46,6 +47,7 @@ pub fn all(document: &Document) -> Vec<Section> {
         wal::sections,
         segments::sections,
         smart_scan::sections,
+        flash_cache::sections,
         vacuum::sections,
         sessions::sections,
         ash::sections,

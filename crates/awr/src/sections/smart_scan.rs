@@ -78,6 +78,7 @@ fn volumes(view: &View<'_>) -> Section {
         names::BALANCE_CPU,
         names::INTERCONNECT,
         names::READ_BYTES,
+        names::READ_BYTES_OPTIMIZED,
         names::WRITE_BYTES,
     ];
     let table = Table::new(&["<Statistic", "Total", "per Second", "% Eligible", "Bytes"]).with_rows(

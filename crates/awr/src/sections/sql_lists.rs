@@ -95,8 +95,8 @@ const LISTS: [List; 15] = [
     List {
         id: "sql-unoptimized-reads",
         title: "SQL ordered by Physical Reads (UnOptimized)",
-        note: "In blocks. UnOptimized Read Reqs = Physical Read Reqs - blocks that the storage index excluded; \
-               Smart Scans are included",
+        note: "In blocks. UnOptimized Read Reqs = Physical Read Reqs - blocks that the storage index excluded and that Smart \
+               Scans read from the flash cache; Smart Scans are included",
         columns: &[
             "UnOptimized Read Reqs",
             "Physical Read Reqs",
@@ -339,9 +339,9 @@ fn all_reads(sql: &Sql<'_>, view: &View<'_>) -> Measure {
     sum([sql.reads, sql.eligible_bytes.map(|bytes| bytes / view.document.block_bytes())])
 }
 
-/// Blocks read, without those that the storage index excluded. None for statements without Smart Scan statistics.
+/// Blocks read, without those that the storage index excluded or the flash cache had for a Smart Scan. None for statements without Smart Scan statistics.
 fn unoptimized(sql: &Sql<'_>, view: &View<'_>) -> Measure {
-    Some(all_reads(sql, view)? - sql.saved_bytes? / view.document.block_bytes())
+    Some(all_reads(sql, view)? - sql.optimized_bytes? / view.document.block_bytes())
 }
 
 fn interconnect(sql: &Sql<'_>, view: &View<'_>) -> Measure {

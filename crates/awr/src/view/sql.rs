@@ -35,6 +35,7 @@ pub struct Sql<'a> {
     pub jit_us: Measure,
     pub eligible_bytes: Measure,
     pub saved_bytes: Measure,
+    pub optimized_bytes: Measure,
     pub returned_bytes: Measure,
     pub max_us: Measure,
 }
@@ -73,6 +74,8 @@ impl<'a> Sql<'a> {
         add(&mut self.jit_us, statement.jit_us);
         add(&mut self.eligible_bytes, statement.eligible_bytes);
         add(&mut self.saved_bytes, statement.saved_bytes);
+        // A snapshot of an earlier release has no reads from the flash cache.
+        add(&mut self.optimized_bytes, statement.optimized_bytes.or(statement.saved_bytes));
         add(&mut self.returned_bytes, statement.returned_bytes);
         self.max_us = match (self.max_us, statement.max_us) {
             (Some(a), Some(b)) => Some(a.max(b)),

@@ -35,7 +35,7 @@ impl ScanCounters {
 type Statistic = (&'static str, &'static str, fn(&ScanStats) -> Value);
 
 /// Help texts contain Oracle's name of the statistic where one exists.
-const STATISTICS: [Statistic; 15] = [
+const STATISTICS: [Statistic; 17] = [
     ("cellar_smart_scan_eligible_bytes_total", "cell physical IO bytes eligible for predicate offload", |stats| {
         Value::Integer(stats.eligible_bytes)
     }),
@@ -60,6 +60,12 @@ const STATISTICS: [Statistic; 15] = [
     }),
     ("cellar_smart_scan_disk_read_requests_total", "Read requests to cell disks for Smart Scans", |stats| {
         Value::Integer(stats.disk_read_requests)
+    }),
+    ("cellar_smart_scan_flash_read_bytes_total", "Bytes read from the flash cache for Smart Scans", |stats| {
+        Value::Integer(stats.flash_read_bytes)
+    }),
+    ("cellar_smart_scan_flash_read_requests_total", "Reads for Smart Scans that the flash cache answered", |stats| {
+        Value::Integer(stats.flash_read_requests)
     }),
     ("cellar_smart_scan_cache_hit_bytes_total", "Bytes that Smart Scans found in the cell's page cache", |stats| {
         Value::Integer(stats.cache_hit_bytes)

@@ -211,20 +211,54 @@ impl StorageMetrics {
         let stats: Vec<FlashStats> = self.volume.flash_stats().into_iter().collect();
         let value =
             |figure: fn(&FlashStats) -> u64| move |stats: &FlashStats| (Labels::new(), Value::Integer(figure(stats)));
-        let gauges: [Figure; 3] = [
+        let gauges: [Figure; 4] = [
             ("cellar_flash_cache_online", "1 if the flash cache is used, 0 after a flash disk failed", |stats| {
                 u64::from(stats.is_on)
             }),
             ("cellar_flash_cache_capacity_bytes", "Size of the flash cache", |stats| stats.capacity_bytes),
             ("cellar_flash_cache_used_bytes", "Bytes of files in the flash cache", |stats| stats.used_bytes),
+            (
+                "cellar_flash_cache_keep_used_bytes",
+                "Bytes of files with the setting KEEP in the flash cache",
+                |stats| stats.keep_used_bytes,
+            ),
         ];
-        let counters: [Figure; 11] = [
+        let counters: [Figure; 22] = [
             ("cellar_flash_cache_hits_total", "Reads that the flash cache answered", |stats| stats.read_hits),
             ("cellar_flash_cache_hit_bytes_total", "Bytes of reads that the flash cache answered", |stats| {
                 stats.read_hit_bytes
             }),
+            ("cellar_flash_cache_large_hits_total", "Hits of reads of more than 128 KiB", |stats| stats.large_hits),
+            ("cellar_flash_cache_large_hit_bytes_total", "Bytes of hits of reads of more than 128 KiB", |stats| {
+                stats.large_hit_bytes
+            }),
+            ("cellar_flash_cache_keep_hits_total", "Hits of files with the setting KEEP", |stats| stats.keep_hits),
+            ("cellar_flash_cache_keep_hit_bytes_total", "Bytes of hits of files with the setting KEEP", |stats| {
+                stats.keep_hit_bytes
+            }),
             ("cellar_flash_cache_misses_total", "Reads that the flash cache did not answer", |stats| stats.read_misses),
-            ("cellar_flash_cache_skips_total", "Misses that were too large to be cached", |stats| stats.read_skips),
+            ("cellar_flash_cache_miss_bytes_total", "Bytes of reads that the flash cache did not answer", |stats| {
+                stats.read_miss_bytes
+            }),
+            ("cellar_flash_cache_large_misses_total", "Misses of reads of more than 128 KiB", |stats| {
+                stats.large_misses
+            }),
+            ("cellar_flash_cache_large_miss_bytes_total", "Bytes of misses of reads of more than 128 KiB", |stats| {
+                stats.large_miss_bytes
+            }),
+            ("cellar_flash_cache_keep_misses_total", "Misses of files with the setting KEEP", |stats| {
+                stats.keep_misses
+            }),
+            ("cellar_flash_cache_skips_total", "Misses that were not to be cached", |stats| stats.read_skips),
+            ("cellar_flash_cache_skip_bytes_total", "Bytes of misses that were not to be cached", |stats| {
+                stats.read_skip_bytes
+            }),
+            ("cellar_flash_cache_setting_skips_total", "Misses of files with the setting NONE", |stats| {
+                stats.setting_skips
+            }),
+            ("cellar_flash_cache_populated_requests_total", "Fills of the cache after reads", |stats| {
+                stats.populated_requests
+            }),
             ("cellar_flash_cache_populated_bytes_total", "Bytes that were cached after a read", |stats| {
                 stats.populated_bytes
             }),

@@ -27,6 +27,7 @@ use cellar_format::units::{AuIndex, BLOCK_BYTES, REGION_BLOCKS, REGION_BYTES, Re
 use cellar_format::wire::{PassthruReason, ScanRequest};
 use cellar_scan::aggregate::{Aggregator, DistinctMerge, GroupMerge};
 use cellar_scan::{Grant, Plan, Progress, ResultWriter};
+use cellar_storage::IoCost;
 
 use crate::relation::{DiskObject, SegmentObject, SegmentRange};
 use crate::state::commit_cache::ScanXids;
@@ -385,9 +386,9 @@ impl SmartScan {
             let want_summary = whole && scan.wants_summary(object, region, version);
             match scan.workspace.scanner.scan(base + blocks.start, pages, &scan.xids, &mut scan.writer, want_summary) {
                 Progress::Done { summary, stats: counts } => {
-                    scan.stats.disk_read_requests += guard.disk_read_requests();
-                    scan.stats.disk_read_bytes += guard.disk_read_bytes();
-                    scan.stats.cache_hit_bytes += (usable as u64).saturating_sub(guard.disk_read_bytes());
+                    let cost = guard.cost();
+                    scan.stats.add(&reads(&cost));
+                    scan.stats.cache_hit_bytes += (usable as u64).saturating_sub(cost.disk_bytes + cost.flash_bytes);
                     drop(guard);
                     if verify && counts.passthru_blocks_page > 0 {
                         scan.repair_pages(object, region);
@@ -556,6 +557,17 @@ fn send_groups<S: ScanSink>(sink: &mut S, totals: &mut ScanStats, writer: &mut R
     let sent = sink.frames(&counts, writer.frames());
     writer.clear_frames();
     sent
+}
+
+/// Returns the counts of what was read.
+fn reads(cost: &IoCost) -> ScanStats {
+    ScanStats {
+        disk_read_requests: cost.disk_requests,
+        disk_read_bytes: cost.disk_bytes,
+        flash_read_requests: cost.flash_requests,
+        flash_read_bytes: cost.flash_bytes,
+        ..ScanStats::default()
+    }
 }
 
 /// Returns the region that contains a block of a segment.

@@ -5,14 +5,14 @@
 //! A scan holds one unit open. The unit and its set of current pages are a snapshot that was taken after the scan
 //! began. Later writes add no row version that the scan's MVCC snapshot sees.
 
-use super::{Attempt, ScanError, ScanSink, SmartScan, bytes_of};
+use super::{Attempt, ScanError, ScanSink, SmartScan, bytes_of, reads};
 use crate::relation::DiskObject;
 use cellar_format::ByteSource;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::{AuIndex, BLOCK_BYTES, PageInAu, REGION_BLOCKS, RegionIndex};
 use cellar_scan::unit::Unit;
 use cellar_scan::{Progress, unit_summary};
-use cellar_storage::UnitReader;
+use cellar_storage::{IoCost, UnitReader};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ pub(super) struct HeldUnit {
     reader: UnitReader,
     /// None until the scan reads the unit's first pages.
     unit: Option<Arc<Unit>>,
-    /// The part of the reader's disk reads that the statistics contain: bytes and requests.
-    counted_reads: (u64, u64),
+    /// The part of the reader's reads that the statistics contain.
+    counted_reads: IoCost,
     eligible: UnitShare,
     saved: UnitShare,
 }
@@ -51,7 +51,7 @@ impl UnitShare {
 impl HeldUnit {
     fn new(object: DiskObject, au: AuIndex, reader: UnitReader) -> Self {
         let (eligible, saved) = Default::default();
-        Self { object, au, reader, unit: None, counted_reads: (0, 0), eligible, saved }
+        Self { object, au, reader, unit: None, counted_reads: IoCost::default(), eligible, saved }
     }
 
     /// Returns the longest prefix of `pages` whose pages are all current or all superseded, and whether they are
@@ -76,16 +76,10 @@ impl HeldUnit {
         self.eligible.take(current, &self.reader) + (pages.len() as u64 - current) * BLOCK_BYTES as u64
     }
 
-    /// Returns the disk reads since the last call.
+    /// Returns the reads since the last call.
     fn take_reads(&mut self) -> ScanStats {
-        let (bytes, requests) = self.reader.disk_read();
-        let reads = ScanStats {
-            disk_read_bytes: bytes - self.counted_reads.0,
-            disk_read_requests: requests - self.counted_reads.1,
-            ..ScanStats::default()
-        };
-        self.counted_reads = (bytes, requests);
-        reads
+        let cost = self.reader.cost();
+        reads(&cost.since(&std::mem::replace(&mut self.counted_reads, cost)))
     }
 }
 

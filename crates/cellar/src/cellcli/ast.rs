@@ -9,7 +9,12 @@ pub enum Statement {
     /// The words of the topic; empty for the list of topics.
     Help(Vec<String>),
     Alter(Alter),
-    /// CREATE, DROP or CALIBRATE, with the object type, if the command names one.
+    /// Measures the disks; with `is_forced` also while they serve requests.
+    Calibrate {
+        is_forced: bool,
+    },
+    DropFlashCache,
+    /// Another CREATE or DROP, with the object type, if the command names one.
     Unsupported {
         verb: &'static str,
         object_type: Option<&'static str>,

@@ -52,6 +52,10 @@ pub fn help(topic: &[String]) -> Result<String, Error> {
         "SET" => text += " SET ECHO {ON | OFF}\n   Prints the commands of files before they run.\n",
         "HELP" => text += &topics(),
         "EXIT" | "QUIT" => text += " EXIT\n QUIT\n   Ends CellCLI.\n",
+        "CALIBRATE" => {
+            text += " CALIBRATE [FORCE]\n   Measures the disks; with FORCE also while they serve requests.\n"
+        }
+        "DROP" => text += " DROP FLASHCACHE [ALL]\n   Switches the flash cache off until the next start of the cell.\n",
         verb => text += &format!(" {verb}: cells have no objects that this command applies to.\n"),
     }
     Ok(text)
@@ -66,11 +70,14 @@ fn topics() -> String {
             _ => false,
         };
         let object_types: Vec<_> = objects::types().filter(applies).collect();
-        if !matches!(verb, "CALIBRATE" | "CREATE" | "DROP") {
+        if !matches!(verb, "CREATE" | "DROP") {
             text += &format!("        {verb}\n");
         }
         for object_type in object_types {
             text += &format!("        {verb} {}\n", object_type.name());
+        }
+        if verb == "DROP" {
+            text += "        DROP FLASHCACHE\n";
         }
     }
     text

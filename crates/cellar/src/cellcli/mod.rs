@@ -4,6 +4,7 @@
 //! the statement on the types of `objects`, and `output` prints the result. Only `objects` knows what a cell consists of.
 
 mod ast;
+mod calibration;
 mod completion;
 mod connection;
 mod error;

@@ -4,8 +4,11 @@ use super::ast::{Alter, Attributes, List, Spool, SpoolMode, Statement, Targets};
 use super::connection::Connection;
 use super::error::Error;
 use super::filter::{Filter, sort};
+use super::names::flash_cache_name;
 use super::objects::{self, Object, ObjectType, Selection};
-use super::{help, output, parser, script};
+use super::{calibration, help, output, parser, script};
+use cellar_cell::iorm::IormChange;
+use cellar_format::wire::GroupAction;
 use serde_json::json;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -93,6 +96,8 @@ impl Session {
             Statement::Describe(name) => self.describe(objects::get(name)?),
             Statement::Help(topic) => help::help(&topic)?,
             Statement::Alter(alter) => return Ok((String::new(), self.alter(&alter)?)),
+            Statement::Calibrate { is_forced } => self.calibrate(is_forced)?,
+            Statement::DropFlashCache => self.drop_flash_cache()?,
             Statement::Unsupported { verb, object_type } => return Err(unsupported(verb, object_type)),
             Statement::Start(path) => return Ok((String::new(), self.start(&path)?)),
             Statement::Spool(spool) => self.set_spool(spool)?,
@@ -144,6 +149,28 @@ impl Session {
             (false, true) => output::paragraphs(&objects, &attributes, names),
             (false, false) => output::lines(&objects, &attributes),
         })
+    }
+
+    fn calibrate(&self, is_forced: bool) -> Result<String, Error> {
+        if self.is_read_only {
+            return Err(Error::read_only("CALIBRATE"));
+        }
+        let (status, group) = (self.connection.status()?, self.connection.group()?);
+        let change = IormChange { calibrate: Some(is_forced), ..IormChange::default() };
+        let report = self.connection.iorm(&change)?;
+        Ok(match self.prints_json {
+            true => format!("{:#}\n", report["calibration"]),
+            false => calibration::text(&report["calibration"], &group, &status.name),
+        })
+    }
+
+    fn drop_flash_cache(&self) -> Result<String, Error> {
+        if self.is_read_only {
+            return Err(Error::read_only("DROP"));
+        }
+        self.connection.group_request(GroupAction::DropFlashCache, "", 0)?;
+        let line = format!("Flash cache {} successfully dropped", flash_cache_name(&self.connection.status()?.name));
+        Ok(if self.prints_json { format!("{:#}\n", json!({ "message": line })) } else { line + "\n" })
     }
 
     fn describe(&self, object_type: &dyn ObjectType) -> String {
@@ -238,10 +265,7 @@ fn unsupported(verb: &str, object_type: Option<&'static str>) -> Error {
     if let Some(Err(error)) = object_type.map(objects::get) {
         return error;
     }
-    Error::unsupported(match verb {
-        "CALIBRATE" => "CALIBRATE: this cell does not measure its disks".to_owned(),
-        verb => {
-            format!("{verb}: the objects of a cell follow from its configuration file, which the cell reads at start")
-        }
-    })
+    Error::unsupported(format!(
+        "{verb}: the objects of a cell follow from its configuration file, which the cell reads at start"
+    ))
 }

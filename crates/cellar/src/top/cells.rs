@@ -1,6 +1,6 @@
 //! The source of a cell's figures: its metrics, requested over its socket.
 
-use super::reading::{CellIoCounters, CellState, DiskState, Reading, ScanCounters};
+use super::reading::{CellIoCounters, CellState, DiskState, FlashCacheState, Reading, ScanCounters};
 use crate::cell_source::{Metrics, label};
 use cellar_cell::status::query_metrics;
 use std::path::Path;
@@ -36,6 +36,8 @@ fn state(metrics: &Metrics<'_>, now: f64) -> CellState {
             path,
         }
     });
+    let has_flash_cache = metrics.samples("cellar_flash_cache_online").next().is_some();
+    let sum = |name: &str| metrics.samples(name).filter_map(|sample| sample["value"].as_f64()).sum::<f64>();
     CellState {
         name: of_info("name"),
         mount: of_info("mount"),
@@ -48,6 +50,17 @@ fn state(metrics: &Metrics<'_>, now: f64) -> CellState {
         memory_limit_bytes: metrics.value("cellar_memory_limit_bytes") as u64,
         redo_log_bytes: metrics.value("cellar_redo_log_bytes") as u64,
         checkpoints_queued: metrics.value("cellar_checkpoints_queued") as u64,
+        flash_cache: has_flash_cache.then(|| FlashCacheState {
+            is_online: metrics.value("cellar_flash_cache_online") == 1.0,
+            capacity_bytes: metrics.value("cellar_flash_cache_capacity_bytes") as u64,
+            used_bytes: metrics.value("cellar_flash_cache_used_bytes") as u64,
+            hits: metrics.value("cellar_flash_cache_hits_total") as u64,
+            misses: metrics.value("cellar_flash_cache_misses_total") as u64,
+            hit_percent: None,
+        }),
+        iorm_requests: sum("cellar_iorm_requests_total") as u64,
+        iorm_wait_seconds: sum("cellar_iorm_wait_seconds_total"),
+        iorm_wait_per_request_seconds: None,
     }
 }
 

@@ -416,9 +416,17 @@ pub fn disks(view: &View) -> Grid {
 
 /// One line about each cell.
 pub fn cell_lines(view: &View) -> Vec<String> {
+    let flash_cache = |flash: &super::reading::FlashCacheState| match flash.is_online {
+        false => ", flash cache switched off".to_owned(),
+        true => {
+            let hits = flash.hit_percent.map_or_else(String::new, |percent| format!(", {percent:.1} % hits"));
+            format!(", flash cache {} of {}{hits}", bytes(flash.used_bytes as f64), bytes(flash.capacity_bytes as f64))
+        }
+    };
+    let waits = |wait: f64| format!(", IORM wait {} a request", seconds(wait));
     let line = |state: &super::reading::CellState| {
         format!(
-            "cell {}, version {}, on {}, up {}: page cache {} of {}, memory {} of {}, redo logs {}, {} checkpoints queued",
+            "cell {}, version {}, on {}, up {}: page cache {} of {}, memory {} of {}, redo logs {}, {} checkpoints queued{}{}",
             printable(&state.name),
             state.version,
             printable(&state.mount),
@@ -429,6 +437,8 @@ pub fn cell_lines(view: &View) -> Vec<String> {
             bytes(state.memory_limit_bytes as f64),
             bytes(state.redo_log_bytes as f64),
             state.checkpoints_queued,
+            state.flash_cache.as_ref().map_or_else(String::new, flash_cache),
+            state.iorm_wait_per_request_seconds.map_or_else(String::new, waits),
         )
     };
     view.cells.iter().map(line).collect()

@@ -188,6 +188,25 @@ pub struct CellState {
     pub memory_limit_bytes: u64,
     pub redo_log_bytes: u64,
     pub checkpoints_queued: u64,
+    /// None without flash disks.
+    pub flash_cache: Option<FlashCacheState>,
+    /// Requests to the cell disks since the start of the cell, and the time that they waited in the queues.
+    pub iorm_requests: u64,
+    pub iorm_wait_seconds: f64,
+    /// Average wait of a request between two readings.
+    pub iorm_wait_per_request_seconds: Option<f64>,
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct FlashCacheState {
+    pub is_online: bool,
+    pub capacity_bytes: u64,
+    pub used_bytes: u64,
+    /// Reads since the start of the cell.
+    pub hits: u64,
+    pub misses: u64,
+    /// Share of the reads between two readings.
+    pub hit_percent: Option<f64>,
 }
 
 #[derive(Debug, Clone, Default, Serialize)]

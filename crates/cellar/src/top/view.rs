@@ -138,10 +138,27 @@ impl View {
             sessions: last.sessions.clone(),
             databases: databases(history, last, base, &rates, &cell_io),
             cell_io,
-            cells: last.cells.clone(),
+            cells: last.cells.iter().map(|cell| with_ratios(cell, base)).collect(),
             missing: last.missing.clone(),
         })
     }
+}
+
+/// Returns the state of a cell with its ratios since an earlier reading.
+fn with_ratios(cell: &CellState, base: Option<&Reading>) -> CellState {
+    let mut cell = cell.clone();
+    let Some(before) = base.and_then(|base| base.cells.iter().find(|before| before.mount == cell.mount)) else {
+        return cell;
+    };
+    let of = |after: u64, before: u64| increase(after as f64, Some(before as f64));
+    if let (Some(flash), Some(before)) = (&mut cell.flash_cache, &before.flash_cache) {
+        let (hits, misses) = (of(flash.hits, before.hits), of(flash.misses, before.misses));
+        flash.hit_percent = (hits + misses > 0.0).then(|| 100.0 * hits / (hits + misses));
+    }
+    let requests = of(cell.iorm_requests, before.iorm_requests);
+    let waited = increase(cell.iorm_wait_seconds, Some(before.iorm_wait_seconds));
+    cell.iorm_wait_per_request_seconds = (requests > 0.0).then(|| waited / requests);
+    cell
 }
 
 struct Rates {

@@ -367,6 +367,11 @@ pub extern "C" fn cellar_query_group(connection: &mut CellarConnection) {
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn cellar_query_metrics(connection: &mut CellarConnection) {
+    connection.connection.query_metrics();
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn cellar_group(connection: &CellarConnection) -> *const c_char {
     connection.group.as_ptr()
 }

@@ -18,7 +18,7 @@ use crate::bytes::{Corrupt, Reader, Write};
 /// Version 12: a scan request may name an index; `LeafLinks` and `HeapTids`.
 ///
 /// Version 13: `DatabaseNames` and `ConsumerGroups`.
-pub const PROTOCOL_VERSION: u16 = 13;
+pub const PROTOCOL_VERSION: u16 = 14;
 pub const FRAME_HEADER_BYTES: usize = 16;
 /// Maximum payload length; a header with a longer one is corrupt.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;

@@ -34,6 +34,8 @@ pub enum GroupAction {
     RepairTime = 13,
     /// Sets the redundancy of new files of a type.
     FileRedundancy = 14,
+    /// Switches the flash cache off until the next start of the cell.
+    DropFlashCache = 15,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,6 +95,7 @@ impl GroupRequest {
             12 => GroupAction::Replace,
             13 => GroupAction::RepairTime,
             14 => GroupAction::FileRedundancy,
+            15 => GroupAction::DropFlashCache,
             other => return Err(Corrupt::new("group action", 0, other.to_string())),
         };
         let disk = reader.string("path of the disk")?;
@@ -132,7 +135,7 @@ mod tests {
             for length in 0..bytes.len() {
                 assert!(GroupRequest::decode(&bytes[..length]).is_err(), "{length}");
             }
-            bytes[0] = 15;
+            bytes[0] = 16;
             assert!(GroupRequest::decode(&bytes).is_err());
         }
     }

@@ -11,6 +11,7 @@
 
 mod arena;
 
+use crate::flash;
 use crate::request::{Urgency, with_urgency};
 use arena::Arena;
 use cellar_format::units::{REGION_BYTES, RegionIndex, RegionVersion};
@@ -67,13 +68,49 @@ struct Content {
     is_cost_unreported: AtomicBool,
 }
 
-/// The disk I/O that an access took.
+/// The I/O that an access took; nothing if the region was in the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IoCost {
-    /// Bytes read from disks; 0 if the region was in the cache.
+    /// Bytes read from cell disks, and the requests for them.
     pub disk_bytes: u64,
-    /// Read requests to disks.
     pub disk_requests: u64,
+    /// The same of reads that the flash cache answered.
+    pub flash_bytes: u64,
+    pub flash_requests: u64,
+}
+
+impl IoCost {
+    /// Runs one read request of this thread, which returns the bytes that it has read, and returns what it took.
+    pub fn of_request<E>(read: impl FnOnce() -> Result<u64, E>) -> Result<Self, E> {
+        let (bytes, is_from_flash) = flash::from_flash(read);
+        let bytes = bytes?;
+        Ok(match is_from_flash {
+            true => Self { flash_bytes: bytes, flash_requests: 1, ..Self::default() },
+            false => Self { disk_bytes: bytes, disk_requests: 1, ..Self::default() },
+        })
+    }
+
+    pub fn add(&mut self, other: Self) {
+        self.disk_bytes += other.disk_bytes;
+        self.disk_requests += other.disk_requests;
+        self.flash_bytes += other.flash_bytes;
+        self.flash_requests += other.flash_requests;
+    }
+
+    /// Returns what an access took since it had taken `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            disk_bytes: self.disk_bytes - before.disk_bytes,
+            disk_requests: self.disk_requests - before.disk_requests,
+            flash_bytes: self.flash_bytes - before.flash_bytes,
+            flash_requests: self.flash_requests - before.flash_requests,
+        }
+    }
+
+    /// Returns whether nothing was read.
+    pub fn is_nothing(&self) -> bool {
+        self.disk_requests == 0 && self.flash_requests == 0
+    }
 }
 
 /// What a loader reports about the bytes that it wrote to a slot.
@@ -234,7 +271,7 @@ impl Cache {
     ) -> Result<Option<CachedRegion>, E> {
         loop {
             if let Some(found) = self.find(file, region) {
-                let counter = if found.cost.disk_requests == 0 { &self.hits } else { &self.misses };
+                let counter = if found.cost.is_nothing() { &self.hits } else { &self.misses };
                 counter.fetch_add(1, Ordering::Relaxed);
                 return Ok(Some(found));
             }

@@ -75,8 +75,8 @@ impl Load<'_> {
         for piece in self.file.layout.pieces(offset..offset + buffer.len() as u64) {
             let at = (piece.range.start - offset) as usize..(piece.range.end - offset) as usize;
             let backing = &self.file.backing[piece.disk_index];
-            self.cost.disk_requests += 1;
-            self.cost.disk_bytes += backing.read(&mut buffer[at], piece.range.start, self.direct)? as u64;
+            let read = || backing.read(&mut buffer[at], piece.range.start, self.direct).map(|count| count as u64);
+            self.cost.add(IoCost::of_request(read)?);
         }
         Ok(())
     }

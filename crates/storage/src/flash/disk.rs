@@ -12,7 +12,6 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Everything from an offset on.
 const END: u64 = u64::MAX;
@@ -209,10 +208,7 @@ impl CachedFile {
         if let Some(locations) = self.object.find(pages.clone()) {
             match self.cache.read((&self.object, pages.start, &locations), buffer, (offset % PAGE) as usize, direct) {
                 Ok(true) => {
-                    let counters = &self.cache.counters;
-                    counters.read_hits.fetch_add(1, Ordering::Relaxed);
-                    self.object.uses().hits.fetch_add(1, Ordering::Relaxed);
-                    counters.read_hit_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+                    self.cache.counters.hit(&self.object, buffer.len());
                     return Ok(buffer.len());
                 }
                 Ok(false) => {}
@@ -228,10 +224,9 @@ impl CachedFile {
         if no_wait::is_on() {
             return self.read_inner(buffer, offset, direct);
         }
-        self.cache.counters.read_misses.fetch_add(1, Ordering::Relaxed);
-        self.object.uses().misses.fetch_add(1, Ordering::Relaxed);
+        self.cache.counters.miss(&self.object, buffer.len());
         if !self.cache.is_wanted(&self.object, buffer.len()) {
-            self.cache.counters.read_skips.fetch_add(1, Ordering::Relaxed);
+            self.cache.counters.skip(&self.object, buffer.len());
             return self.read_inner(buffer, offset, direct);
         }
         let start = u64::from(pages.start) * PAGE;

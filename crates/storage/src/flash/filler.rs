@@ -288,6 +288,7 @@ impl FlashCache {
             let counters = &self.counters;
             let counter = if fill.is_rewrite { &counters.rewritten_pages } else { &counters.populated_pages };
             counter.fetch_add(locations.len() as u64, Ordering::Relaxed);
+            counters.populated_requests.fetch_add(u64::from(!fill.is_rewrite), Ordering::Relaxed);
             self.end(fill, Some((&locations, has_intent)));
         }
         Ok(())

@@ -30,6 +30,7 @@ pub use format::Object;
 pub use notes::CellDisks;
 pub use setting::{FlashContent, FlashSetting};
 pub use statistics::FlashStats;
+pub(crate) use statistics::from_flash;
 pub use waiting::without_waiting;
 
 use crate::disk::Disk;
@@ -96,6 +97,8 @@ pub struct FlashCache {
     generation: Generation,
     intents: IntentNotes,
     mode: AtomicU8,
+    /// Whether the operator switched the cache off.
+    is_dropped: AtomicBool,
     /// Reads fill the cache. A write that replaces cached pages does so in any case.
     fills: AtomicBool,
     /// Held while the notes of the group's disks are revoked.
@@ -189,6 +192,22 @@ impl FlashCache {
                 "{error}; changes of files fail until the cell disks record that the flash cache is not used"
             );
         }
+    }
+
+    /// Switches the cache off at the operator's request. Reads use the disks of the group, which have everything. After an error,
+    /// changes of files are refused until the cell disks record it.
+    pub fn switch_off(&self) -> Result<()> {
+        let (on, failing) = (Mode::On as u8, Mode::Failing as u8);
+        let _ = self.mode.compare_exchange(on, failing, Ordering::AcqRel, Ordering::Acquire);
+        self.filler.clear(self);
+        self.revoke()?;
+        self.is_dropped.store(true, Ordering::Release);
+        ::log::info!("the flash cache was dropped");
+        Ok(())
+    }
+
+    pub fn is_dropped(&self) -> bool {
+        self.is_dropped.load(Ordering::Acquire)
     }
 
     /// Makes durable that no later start uses what is on the flash disks. Until then, changes of files are refused.

@@ -114,6 +114,7 @@ impl FlashCache {
             generation,
             intents: IntentNotes::new(generation),
             mode: AtomicU8::new(Mode::On as u8),
+            is_dropped: AtomicBool::new(false),
             fills: AtomicBool::new(false),
             revoking: Mutex::new(()),
             objects: Mutex::new(contents.objects),

@@ -1,11 +1,13 @@
 //! What requests cost: device time as a linear function of their length, as in Linux's io.cost.
 //!
-//! The figures of a device model are measured in model time when the disk is opened. For another device they are those of an
-//! ordinary flash device: shares depend only on the ratio between the costs of small and large requests.
+//! The figures of a device model are measured in model time when the disk is opened. Those of another device are measured on
+//! request ([`super::calibration`]). Until then they are those of an ordinary flash device: shares depend only on the ratio between
+//! the costs of small and large requests.
 
 use super::{DeviceSeconds, SPLIT_BYTES_MAX, SPLIT_BYTES_MIN};
 use crate::disk::{Access, Completion, ModelParameters, Request};
 use parking_lot::Mutex;
+use std::convert::Infallible;
 
 /// Blocks of PostgreSQL and reads of scans, which the figures are measured with.
 const SMALL_BYTES: u64 = 8192;
@@ -85,25 +87,57 @@ impl CostModel {
 
     /// Measures a device model in model time.
     fn measured(parameters: &ModelParameters) -> Self {
-        let rate = |access, bytes, is_sequential, depth| measured_rate(parameters, access, bytes, is_sequential, depth);
+        let rate = |access, bytes, is_sequential, depth| {
+            Ok::<_, Infallible>(measured_rate(parameters, access, bytes, is_sequential, depth))
+        };
+        let Ok(costs) = Self::from_rates(rate);
+        costs
+    }
+
+    /// Returns the costs of a device. `rate` measures requests of a length per second, sequential or random ones, with a number of
+    /// requests in flight.
+    pub fn from_rates<E>(rate: impl Fn(Access, u64, bool, u64) -> Result<f64, E>) -> Result<Self, E> {
         let depths = std::iter::successors(Some(1), |depth| Some(depth * 2)).take_while(|depth| *depth <= DEPTH_MAX);
-        let random: Vec<(u64, f64)> =
-            depths.map(|depth| (depth, rate(Access::Read, SMALL_BYTES, false, depth))).collect();
+        let random = depths.map(|depth| Ok((depth, rate(Access::Read, SMALL_BYTES, false, depth)?)));
+        let random = random.collect::<Result<Vec<(u64, f64)>, E>>()?;
         let highest = random.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
         let (depth, _) =
             *random.iter().find(|(_, rate)| *rate >= DEPTH_RATE * highest).expect("the highest is one of them");
-        let direction = |access, random| {
-            let sequential = rate(access, SMALL_BYTES, true, depth);
-            Direction::of_rates(sequential, random, rate(access, LARGE_BYTES, true, 4.min(depth)))
+        let direction = |access, random| -> Result<Direction, E> {
+            let sequential = rate(access, SMALL_BYTES, true, depth)?;
+            Ok(Direction::of_rates(sequential, random, rate(access, LARGE_BYTES, true, 4.min(depth))?))
         };
-        let read = direction(Access::Read, highest);
-        let write = direction(Access::Write, rate(Access::Write, SMALL_BYTES, false, depth));
+        let read = direction(Access::Read, highest)?;
+        let write = direction(Access::Write, rate(Access::Write, SMALL_BYTES, false, depth)?)?;
         let depth = (depth as f64 * read.cost(SMALL_BYTES as usize, false)).max(2.0 * read.cost(SPLIT_BYTES_MAX, true));
-        let shortest = 1.0 / rate(Access::Read, SMALL_BYTES, false, 1);
-        let is_short = |bytes: &u64| 1.0 / rate(Access::Read, *bytes, false, 1) <= SPLIT_RATIO * shortest;
-        let lengths = std::iter::successors(Some(SPLIT_BYTES_MAX as u64), |bytes| Some(bytes / 2));
-        let split = lengths.take_while(|bytes| *bytes > SPLIT_BYTES_MIN as u64).find(is_short);
-        Self { read, write, depth, split_bytes: split.map_or(SPLIT_BYTES_MIN, |bytes| bytes as usize) }
+        let shortest = 1.0 / random[0].1;
+        let mut split_bytes = SPLIT_BYTES_MAX;
+        while split_bytes > SPLIT_BYTES_MIN
+            && 1.0 / rate(Access::Read, split_bytes as u64, false, 1)? > SPLIT_RATIO * shortest
+        {
+            split_bytes /= 2;
+        }
+        Ok(Self { read, write, depth, split_bytes })
+    }
+
+    /// Returns the figures as the text that a disk keeps.
+    pub fn to_note(self) -> Vec<u8> {
+        let Self { read, write, depth, split_bytes } = self;
+        let [read, write] = [read, write].map(|of| format!("{:e} {:e} {:e}", of.per_byte, of.sequential, of.random));
+        format!("1 {read} {write} {depth:e} {split_bytes}\n").into_bytes()
+    }
+
+    /// Reads the text of [`Self::to_note`]; None if it is damaged.
+    pub fn from_note(note: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(note).ok()?.strip_prefix("1 ")?.strip_suffix('\n')?;
+        let (figures, split_bytes) = text.rsplit_once(' ')?;
+        let figures: Vec<f64> = figures.split(' ').map(|figure| figure.parse().ok()).collect::<Option<_>>()?;
+        let split_bytes = split_bytes.parse().ok()?;
+        let [a, b, c, d, e, f, depth] = figures[..].try_into().ok()?;
+        let is_valid = figures.iter().all(|figure| figure.is_finite() && *figure >= 0.0) && depth > 0.0;
+        let is_split = (SPLIT_BYTES_MIN..=SPLIT_BYTES_MAX).contains(&split_bytes);
+        let of = |per_byte, sequential, random| Direction { per_byte, sequential, random };
+        (is_valid && is_split).then(|| Self { read: of(a, b, c), write: of(d, e, f), depth, split_bytes })
     }
 
     pub fn cost(&self, is_write: bool, bytes: usize, is_sequential: bool) -> DeviceSeconds {

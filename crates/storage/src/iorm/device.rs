@@ -7,7 +7,7 @@ use super::plan::{Objective, Terms};
 use super::scheduler::charge;
 use super::{DeviceSeconds, Nanoseconds, Scheduler};
 use crate::request::{DatabaseId, IoKind, IoSize, Origin, SMALL_BYTES_MAX, Waiting, is_urgent};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub struct Operation {
 pub struct DeviceQueue {
     path: PathBuf,
     medium: Medium,
-    costs: CostModel,
+    costs: RwLock<CostModel>,
     /// The origin of the times that the scheduler gets.
     since: Instant,
     /// Whether the objective is another one than off.
@@ -69,11 +69,28 @@ impl DeviceQueue {
     pub fn new(path: &Path, medium: Medium, costs: CostModel, counters: Arc<ClassCounters>) -> Self {
         let state = State { scheduler: Scheduler::new(costs.depth), waiters: HashMap::new(), next_id: 0 };
         let (since, is_active) = (Instant::now(), AtomicBool::new(false));
+        let costs = RwLock::new(costs);
         Self { path: path.to_owned(), medium, costs, since, is_active, state: Mutex::new(state), counters }
     }
 
     fn now(&self) -> Nanoseconds {
         self.since.elapsed().as_nanos() as Nanoseconds
+    }
+
+    pub fn medium(&self) -> Medium {
+        self.medium
+    }
+
+    pub fn costs(&self) -> CostModel {
+        *self.costs.read()
+    }
+
+    /// Changes the costs of the requests from now on.
+    pub fn set_costs(&self, costs: CostModel) {
+        *self.costs.write() = costs;
+        let mut state = self.state.lock();
+        state.scheduler.set_depth(costs.depth);
+        state.start_all(self.now());
     }
 
     pub fn set_objective(&self, objective: Objective) {
@@ -101,7 +118,7 @@ impl DeviceQueue {
     /// Returns the length of the parts into which large reads are to be split now, if they are.
     pub fn split_bytes(&self) -> Option<usize> {
         let is_split = self.is_active() && self.state.lock().scheduler.splits_large(self.now());
-        is_split.then_some(self.costs.split_bytes)
+        is_split.then(|| self.costs().split_bytes)
     }
 
     /// Runs a request when the scheduler starts it.
@@ -166,7 +183,7 @@ impl DeviceQueue {
     }
 
     fn cost(&self, Operation { is_write, bytes, is_sequential }: Operation) -> DeviceSeconds {
-        self.costs.cost(is_write, bytes, is_sequential)
+        self.costs.read().cost(is_write, bytes, is_sequential)
     }
 
     /// The number follows when the request is submitted.
@@ -217,7 +234,7 @@ impl DeviceQueue {
             waiting: state.scheduler.waiting(),
             idle_p99: controller.idle_p99().map(Duration::from_nanos),
             large_budget: controller.budget(),
-            depth: self.costs.depth,
+            depth: self.costs().depth,
         }
     }
 }
@@ -313,7 +330,7 @@ mod tests {
             }
         });
         assert_eq!((ran.into_inner(), queue.report().waiting), (64 * 20, 0));
-        let expected = (queue.costs.depth / queue.costs.cost(false, 8192, false)).ceil() as usize;
+        let expected = (queue.costs().depth / queue.costs().cost(false, 8192, false)).ceil() as usize;
         let most = most.into_inner();
         assert!((2..=expected + 1).contains(&most), "{most} at a time, {expected} expected");
     }

@@ -1,5 +1,6 @@
 //! The resource manager of a cell: its plan, the names of databases and groups, the devices, and what each class did.
 
+use super::calibration::{self, Calibration};
 use super::cost::CostModel;
 use super::counters::{ClassCounters, CountsBySize};
 pub use super::counters::{Counted, Medium};
@@ -8,11 +9,12 @@ pub use super::device::DeviceReport;
 use super::names::Names;
 use super::process_groups::ProcessGroups;
 use super::{Objective, Plan};
-use crate::disk::{Disk, ModelParameters};
+use crate::disk::{Disk, ModelParameters, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::request::{DatabaseId, GroupId, IoSize};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -45,11 +47,23 @@ pub struct Iorm {
     numbering: AtomicU64,
     process_groups: Arc<ProcessGroups>,
     devices: RwLock<Vec<Device>>,
+    /// Held while disks are calibrated.
+    calibrating: Mutex<()>,
     counters: Arc<ClassCounters>,
 }
 
 /// A disk with its queue. The group owns the disk: one that failed or was dropped is closed.
 type Device = (Weak<dyn Disk>, Arc<DeviceQueue>);
+
+/// The rates of a disk after a calibration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceCalibration {
+    pub path: PathBuf,
+    pub medium: Medium,
+    /// Of the device model; otherwise they were measured.
+    pub is_model: bool,
+    pub rates: Calibration,
+}
 
 impl Default for Iorm {
     fn default() -> Self {
@@ -69,6 +83,7 @@ impl Iorm {
             numbering: AtomicU64::default(),
             process_groups: Arc::default(),
             devices: RwLock::default(),
+            calibrating: Mutex::default(),
             counters: Arc::default(),
         }
     }
@@ -139,6 +154,7 @@ impl Iorm {
         model: Option<(&ModelParameters, f64)>,
     ) -> Arc<DeviceQueue> {
         let costs = model.map_or_else(CostModel::ordinary, |(model, scale)| CostModel::of_model(model, scale));
+        let costs = if model.is_none() { calibration::read(disk.as_ref()).unwrap_or(costs) } else { costs };
         let queue = Arc::new(DeviceQueue::new(disk.path(), medium, costs, self.counters.clone()));
         let mut devices = self.devices.write();
         // A disk that is opened again replaces the one at its path.
@@ -160,6 +176,12 @@ impl Iorm {
         let newest = self.disks().into_iter().filter_map(read).max_by_key(|(number, _)| *number);
         if let Some(newest) = newest {
             *self.plan.lock() = newest;
+        }
+        // A device has notes only once it is locked.
+        for (disk, queue) in self.open_devices().into_iter().filter(|(disk, _)| disk.model_status().is_none()) {
+            if let Some(costs) = calibration::read(disk.as_ref()).filter(|costs| *costs != queue.costs()) {
+                queue.set_costs(costs);
+            }
         }
         self.apply();
     }
@@ -184,8 +206,34 @@ impl Iorm {
         Ok(())
     }
 
+    /// Measures the disks, all at the same time, and uses their costs from now on. Disks with a device model are not measured.
+    pub fn calibrate(&self) -> Result<Vec<DeviceCalibration>> {
+        let _one_at_a_time = self.calibrating.try_lock().ok_or_else(|| {
+            Error::new(ErrorKind::Invalid, "the disks are being calibrated; repeat the command when that has ended")
+        })?;
+        let measured = on_each(&self.open_devices(), |(disk, queue)| {
+            let (path, medium) = (disk.path().to_owned(), queue.medium());
+            let is_model = disk.model_status().is_some();
+            let rates = match is_model {
+                true => Calibration::of_costs(&queue.costs(), None),
+                false => {
+                    let (costs, rates) = calibration::measure(disk.as_ref())?;
+                    queue.set_costs(costs);
+                    rates
+                }
+            };
+            Ok(DeviceCalibration { path, medium, is_model, rates })
+        });
+        measured.into_iter().collect()
+    }
+
+    fn open_devices(&self) -> Vec<(Arc<dyn Disk>, Arc<DeviceQueue>)> {
+        let devices = self.devices.read();
+        devices.iter().filter_map(|(disk, queue)| Some((disk.upgrade()?, queue.clone()))).collect()
+    }
+
     fn disks(&self) -> Vec<Arc<dyn Disk>> {
-        self.devices.read().iter().filter_map(|(disk, _)| disk.upgrade()).collect()
+        self.open_devices().into_iter().map(|(disk, _)| disk).collect()
     }
 
     fn queues(&self) -> Vec<Arc<DeviceQueue>> {

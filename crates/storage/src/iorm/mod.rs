@@ -10,6 +10,7 @@
 //!
 //! `docs/decisions/0033-one-queue-and-one-controller-per-device.md` has the reasons.
 
+mod calibration;
 mod controller;
 mod cost;
 mod counters;
@@ -25,7 +26,8 @@ mod scheduler;
 #[cfg(test)]
 mod simulation;
 
-pub use manager::{ClassCounts, Counted, DeviceReport, Iorm, Medium};
+pub use calibration::Calibration;
+pub use manager::{ClassCounts, Counted, DeviceCalibration, DeviceReport, Iorm, Medium};
 pub use plan::{Objective, Plan};
 pub use process_groups::{ProcessGroups, ToldGroups};
 pub use scheduled_disk::ScheduledDisk;

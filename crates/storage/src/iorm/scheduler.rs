@@ -72,6 +72,13 @@ impl Scheduler {
         }
     }
 
+    /// Changes the depth. What the controller has learned is forgotten.
+    pub fn set_depth(&mut self, depth: DeviceSeconds) {
+        (self.depth, self.cost_of_large) = (depth, depth);
+        self.controller = Controller::new(depth);
+        self.controller.set_objective(self.objective);
+    }
+
     pub fn set_objective(&mut self, objective: Objective) {
         self.objective = objective;
         self.controller.set_objective(objective);

@@ -207,8 +207,20 @@ impl Volume {
         self.cache.stats()
     }
 
-    /// Returns the counters of the flash cache; None if none is configured. A flash cache whose disks cannot be used is off.
+    /// Switches the flash cache off until the next start.
+    pub fn drop_flash_cache(&self) -> Result<()> {
+        match self.group.flash() {
+            Some(flash) if !flash.is_dropped() => flash.switch_off(),
+            _ => Err(Error::new(ErrorKind::NotFound, "the cell has no flash cache")),
+        }
+    }
+
+    /// Returns the counters of the flash cache; None if none is configured, or it was dropped. A flash cache whose disks cannot be
+    /// used is off.
     pub fn flash_stats(&self) -> Option<FlashStats> {
+        if self.group.flash().is_some_and(|flash| flash.is_dropped()) {
+            return None;
+        }
         let unusable = || self.options.flash.as_ref().map(|_| FlashStats::default());
         self.group.flash().map(|flash| flash.stats()).or_else(unusable)
     }

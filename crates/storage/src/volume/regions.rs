@@ -36,18 +36,9 @@ impl RegionGuard {
         self.is_whole
     }
 
-    /// Returns the bytes that this access read from disks; 0 if the region was in the cache. The first reader after a
-    /// prefetch reports the bytes that the prefetch read.
-    pub fn disk_read_bytes(&self) -> u64 {
-        self.cost().disk_bytes
-    }
-
-    /// Returns the read requests to disks.
-    pub fn disk_read_requests(&self) -> u64 {
-        self.cost().disk_requests
-    }
-
-    fn cost(&self) -> IoCost {
+    /// Returns what this access read; nothing if the region was in the cache. The first reader after a prefetch reports
+    /// what the prefetch read.
+    pub fn cost(&self) -> IoCost {
         match &self.bytes {
             RegionBytes::Cached(region) => region.cost(),
             RegionBytes::Private { cost, .. } => *cost,
@@ -126,8 +117,9 @@ pub(super) fn load(file: &FileData, region: RegionIndex, buffer: &mut [u8]) -> R
         let aligned = valid.next_multiple_of(crate::disk::DIRECT_ALIGN);
         let cost = file.load(&mut buffer[..aligned], base, true)?;
         buffer[valid..].fill(0);
-        total.disk_bytes += cost.disk_bytes;
-        total.disk_requests += cost.disk_requests.max(1);
+        total.add(cost);
+        // All bytes may be those of a write in flight; only an access of a loaded region is a hit.
+        total.disk_requests += u64::from(cost.is_nothing());
         Ok(Loaded { valid, version, cost: total })
     })
 }

@@ -1,16 +1,16 @@
 //! Reading a compression unit for a scan.
 
 use super::{Ino, Volume};
-use crate::cache::Cache;
+use crate::cache::{Cache, IoCost};
 use crate::error::Result;
 use crate::file::{CachedUnit, CountedBytes, Extent, FileData, PAGE, StoredUnitReader};
 use crate::page_set::PageSet;
 use cellar_format::ByteSource;
 use cellar_format::units::{AuIndex, PageInAu, RegionVersion};
+use parking_lot::Mutex;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A snapshot of a compression unit. Its bytes stay readable after the unit was replaced.
 #[derive(Debug)]
@@ -20,8 +20,7 @@ pub struct UnitReader {
     extent: Arc<Extent>,
     superseded: PageSet,
     version: RegionVersion,
-    disk_bytes: AtomicU64,
-    disk_requests: AtomicU64,
+    cost: Mutex<IoCost>,
     cache: Arc<Cache>,
     /// Slots that the page cache evicted since the previous reader of this unit; None for the first reader.
     evictions_since_use: Option<u64>,
@@ -50,9 +49,9 @@ impl UnitReader {
         &self.superseded
     }
 
-    /// Returns the bytes read from disk through this reader so far, and the requests for them.
-    pub fn disk_read(&self) -> (u64, u64) {
-        (self.disk_bytes.load(Ordering::Relaxed), self.disk_requests.load(Ordering::Relaxed))
+    /// Returns what was read through this reader so far.
+    pub fn cost(&self) -> IoCost {
+        *self.cost.lock()
     }
 
     /// Returns the unit's bytes in the page cache, loaded on demand. None for the first reader of a unit: a single scan
@@ -67,16 +66,14 @@ impl UnitReader {
     fn counted(&self, read: impl FnOnce(&StoredUnitReader<'_>) -> io::Result<()>) -> io::Result<()> {
         let reader = StoredUnitReader::new(&self.extent.stored);
         let result = read(&reader);
-        let cost = reader.cost();
-        self.count(cost.disk_bytes, cost.disk_requests);
+        self.count(reader.cost());
         result
     }
 }
 
 impl CountedBytes for UnitReader {
-    fn count(&self, bytes: u64, requests: u64) {
-        self.disk_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.disk_requests.fetch_add(requests, Ordering::Relaxed);
+    fn count(&self, cost: IoCost) {
+        self.cost.lock().add(cost);
     }
 }
 
@@ -105,15 +102,13 @@ impl Volume {
             Ok(extent.map(|extent| (version, superseded_with(&file, &extent, in_flight), extent)))
         })?;
         let Some((version, superseded, extent)) = snapshot else { return Ok(None) };
-        let (disk_bytes, disk_requests) = (AtomicU64::new(0), AtomicU64::new(0));
         let (cache, evictions_since_use) = (self.cache.clone(), extent.stored.note_use(self.cache.evictions()));
         Ok(Some(UnitReader {
             _file: file.clone(),
             extent,
             superseded,
             version,
-            disk_bytes,
-            disk_requests,
+            cost: Mutex::default(),
             cache,
             evictions_since_use,
         }))

@@ -62,7 +62,7 @@ const PLAIN_NOTES: [&str; 10] = [
 ];
 
 /// Objects of notes that are no names: the kinds of statistics, and extensions that are sources.
-const NOTE_OBJECTS: [&str; 22] = [
+const NOTE_OBJECTS: [&str; 24] = [
     "statistic",
     "database_stat",
     "statement_stat",
@@ -75,6 +75,8 @@ const NOTE_OBJECTS: [&str; 22] = [
     "event_stat",
     "cell_io_stat",
     "cell_file_stat",
+    "cell_stat",
+    "iorm_stat",
     "os_stat",
     "setting",
     "cpu_stat",
@@ -181,13 +183,17 @@ fn rule(table: &str, column: &str) -> Rule {
         (_, "schemaname") => OfSchema("schema"),
         (_, "relname") => OfSchema("table"),
         (_, "indexrelname") => OfSchema("index"),
-        ("cell_io_stat" | "cell_file_stat", "cell") => Name("cell"),
+        ("cell_io_stat" | "cell_file_stat" | "cell_stat" | "iorm_stat", "cell") => Name("cell"),
+        ("cell_stat", "name") | ("iorm_stat", "size") => Keep,
+        ("iorm_stat", "database") => NameExcept("database", &["_OTHER_DATABASE_"]),
         ("cell_file_stat", "file_type") => Keep,
         ("setting", "name") => SettingName,
         ("setting", "setting") => SettingValue,
         (_, "application") => NameExcept("application", &[""]),
         (_, "client") => NameExcept("client", &[""]),
-        (_, "consumer_group") => NameExcept("consumer_group", &["OTHER_GROUPS"]),
+        (_, "consumer_group") => {
+            NameExcept("consumer_group", &["OTHER_GROUPS", "_ORACLE_BACKGROUND_GROUP_", "_ORACLE_LOWPRIBG_GROUP_"])
+        }
         ("activity", "object") => ActivityObject,
         ("query_text", "query") => QueryText,
         ("plan_text", "plan") => PlanText,

@@ -283,13 +283,15 @@ fn of_disks(prefix: &str, disk: &str, measured: MeasuredType) -> Vec<Definition>
 }
 
 fn of_smart_io() -> Vec<Definition> {
-    const METRICS: [(&str, &str, &str, bool); 6] = [
+    const METRICS: [(&str, &str, &str, bool); 8] = [
         ("EL_OF", "eligible for smart IO offload", "cellar_smart_scan_eligible_bytes_total", true),
         ("OF_RE", "returned by smart IO", "cellar_smart_scan_returned_bytes_total", true),
         ("PA_TH", "passed through by smart IO", "cellar_smart_scan_passthru_bytes_total", true),
         ("SI_SV", "saved by the storage index", "cellar_smart_scan_saved_by_storage_index_bytes_total", true),
         ("RD_HD", "read from disk by smart IO", "cellar_smart_scan_disk_read_bytes_total", true),
         ("RD_RQ_HD", "read from disk by smart IO", "cellar_smart_scan_disk_read_requests_total", false),
+        ("RD_FC", "read from the flash cache by smart IO", "cellar_smart_scan_flash_read_bytes_total", true),
+        ("RD_RQ_FC", "read from the flash cache by smart IO", "cellar_smart_scan_flash_read_requests_total", false),
     ];
     let of_metric = |(name, what, family, is_bytes): (&str, &str, &'static str, bool)| {
         let (things, unit, unit_per_second, scale) = match is_bytes {

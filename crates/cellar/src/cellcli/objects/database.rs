@@ -10,6 +10,27 @@ use std::collections::BTreeMap;
 
 pub struct Database;
 
+/// The names of databases that their servers have told the cell, by root and OID.
+pub struct DatabaseNames(BTreeMap<(String, String), String>);
+
+impl DatabaseNames {
+    pub fn of(metrics: &Metrics<'_>) -> Self {
+        let samples = metrics.samples("cellar_database_info");
+        let name = |sample| ((label(sample, "root"), label(sample, "database")), label(sample, "name"));
+        Self(samples.map(name).collect())
+    }
+
+    /// Returns the name of a database; its OID after the root of its files if the cell does not know the name.
+    pub fn name(&self, root: &str, oid: impl ToString) -> String {
+        let oid = oid.to_string();
+        match self.0.get(&(root.to_owned(), oid.clone())) {
+            Some(name) => name.clone(),
+            None if root.is_empty() => oid,
+            None => format!("{root}/{oid}"),
+        }
+    }
+}
+
 /// Operations and bytes of each kind.
 #[derive(Default)]
 struct Io {
@@ -60,15 +81,10 @@ impl ObjectType for Database {
                 }
             }
         }
-        let names: BTreeMap<(String, String), String> = metrics
-            .samples("cellar_database_info")
-            .map(|sample| ((label(sample, "root"), label(sample, "database")), label(sample, "name")))
-            .collect();
+        let names = DatabaseNames::of(&metrics);
         let object = |((root, oid), io): ((String, u64), Io)| {
-            let unnamed = || if root.is_empty() { oid.to_string() } else { format!("{root}/{oid}") };
-            let name = names.get(&(root.clone(), oid.to_string())).cloned().unwrap_or_else(unnamed);
             vec![
-                name.into(),
+                names.name(&root, oid).into(),
                 root.into(),
                 Value::Count(oid),
                 Value::Count(io.reads),

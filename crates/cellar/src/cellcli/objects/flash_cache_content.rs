@@ -4,7 +4,9 @@
 use super::super::connection::Connection;
 use super::super::error::Error;
 use super::super::value::Value;
+use super::database::DatabaseNames;
 use super::{Object, ObjectType};
+use crate::cell_source::Metrics;
 use cellar_cell::inspect::report::FlashContentFile;
 use std::collections::BTreeMap;
 
@@ -38,12 +40,13 @@ impl ObjectType for FlashCacheContent {
     }
 
     fn read(&self, cell: &Connection) -> Result<Vec<Object>, Error> {
-        Ok(objects(cell.flash_content()?))
+        let document = cell.metrics()?;
+        Ok(objects(cell.flash_content()?, &DatabaseNames::of(&Metrics(&document))))
     }
 }
 
 /// Adds up the files of each relation. A relation has the name and the setting of its first segment.
-fn objects(files: Vec<FlashContentFile>) -> Vec<Object> {
+fn objects(files: Vec<FlashContentFile>, names: &DatabaseNames) -> Vec<Object> {
     let mut contents: BTreeMap<String, FlashContentFile> = BTreeMap::new();
     for file in files {
         let name = match (file.relation, file.path.rsplit_once('/')) {
@@ -59,15 +62,12 @@ fn objects(files: Vec<FlashContentFile>) -> Vec<Object> {
             }
         }
     }
-    contents.into_iter().map(|(name, content)| object(name, &content)).collect()
+    contents.into_iter().map(|(name, content)| object(name, &content, names)).collect()
 }
 
-fn object(name: String, content: &FlashContentFile) -> Object {
+fn object(name: String, content: &FlashContentFile, names: &DatabaseNames) -> Object {
     let count = |number: Option<u32>| number.map_or(Value::Unset, |number| Value::Count(number.into()));
-    let database = content.database.map_or(Value::Unset, |oid| match content.root.as_str() {
-        "" => oid.to_string().into(),
-        root => format!("{root}/{oid}").into(),
-    });
+    let database = content.database.map_or(Value::Unset, |oid| names.name(&content.root, oid).into());
     let kept = if content.setting == "KEEP" { content.cached_bytes } else { 0 };
     vec![
         name.into(),
@@ -85,13 +85,14 @@ fn object(name: String, content: &FlashContentFile) -> Object {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn the_files_of_a_relation_are_one_object() {
         let file = |path: &str, relation: Option<u32>, setting: &str| FlashContentFile {
             path: path.into(),
             root: "data".into(),
-            database: relation.map(|_| 5),
+            database: relation.map(|number| if number == 1001 { 6 } else { 5 }),
             relation,
             setting: setting.into(),
             cached_bytes: 8192,
@@ -105,10 +106,12 @@ mod tests {
             file("data/base/5/1001", Some(1001), "DEFAULT"),
             file("data/pg_wal/1", None, "DEFAULT"),
         ];
-        let found = objects(files);
+        let sample = json!({ "labels": { "root": "data", "database": "6", "name": "sales" }, "value": 1 });
+        let document = json!({ "metrics": [{ "name": "cellar_database_info", "samples": [sample] }] });
+        let found = objects(files, &DatabaseNames::of(&Metrics(&document)));
         let texts: Vec<Vec<String>> = found.iter().map(|object| object.iter().map(Value::text).collect()).collect();
         assert_eq!(texts[0], ["data/base/5/100", "24K", "24K", "KEEP", "5", "data/5", "6", "9", "100"]);
-        assert_eq!(texts[1], ["data/base/5/1001", "0", "8K", "DEFAULT", "5", "data/5", "2", "3", "1001"]);
+        assert_eq!(texts[1], ["data/base/5/1001", "0", "8K", "DEFAULT", "6", "sales", "2", "3", "1001"]);
         assert_eq!(texts[2], ["data/pg_wal/1", "0", "8K", "DEFAULT", "", "", "2", "3", ""]);
         assert_eq!(texts.len(), 3);
     }

@@ -129,6 +129,14 @@ impl<'t> Parser<'t> {
                 false => return Err(self.unexpected("ECHO")),
             },
             "EXIT" | "QUIT" => Statement::Exit,
+            "CALIBRATE" => Statement::Calibrate { is_forced: self.takes("FORCE") },
+            "DROP"
+                if self.peek().is_some_and(|token| resolve(token.text(), objects::all_names()) == Ok("FLASHCACHE")) =>
+            {
+                self.at += 1;
+                self.takes("ALL");
+                Statement::DropFlashCache
+            }
             verb => {
                 // Whatever follows, the answer is that cells do not have the command.
                 let first = self.rest().first();

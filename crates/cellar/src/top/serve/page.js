@@ -147,6 +147,9 @@ const CELLS = [
   figure("memory", (row) => row.memory_used_bytes, bytes),
   figure("limit", (row) => row.memory_limit_bytes, bytes),
   figure("redo logs", (row) => row.redo_log_bytes, bytes),
+  figure("flash cache", (row) => row.flash_cache?.used_bytes, bytes),
+  figure("hits", (row) => row.flash_cache?.hit_percent, percent),
+  figure("IORM wait a request", (row) => row.iorm_wait_per_request_seconds, duration),
   figure("checkpoints queued", (row) => row.checkpoints_queued, whole),
 ];
 const DISKS = [

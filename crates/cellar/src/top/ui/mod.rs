@@ -335,7 +335,7 @@ impl App {
             CELLS => {
                 let lines = self.view.as_ref().map(grid::cell_lines).unwrap_or_default();
                 let text = if lines.is_empty() { vec![String::from("no cell")] } else { lines };
-                let height = (text.len() as u16 * 2).min(area.height / 2);
+                let height = (text.len() as u16 * 3).min(area.height / 2);
                 let [cells, disks] = Layout::vertical([Constraint::Length(height), Constraint::Fill(1)]).areas(area);
                 let lines: Vec<Line<'_>> = text.into_iter().map(Line::from).collect();
                 frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }), cells);

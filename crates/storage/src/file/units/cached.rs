@@ -4,7 +4,7 @@
 //! change, so they are never patched; they are dropped from the cache when the unit becomes unused.
 
 use super::stored_unit::StoredUnit;
-use crate::cache::{Cache, CachedRegion};
+use crate::cache::{Cache, CachedRegion, IoCost};
 use crate::disk::no_wait;
 use cellar_format::ByteSource;
 use cellar_format::units::{REGION_BYTES, RegionIndex};
@@ -15,8 +15,7 @@ use std::sync::Arc;
 
 /// A unit's bytes from disk, with a count of the I/O.
 pub trait CountedBytes: ByteSource {
-    /// Adds bytes read from disk, and the requests for them.
-    fn count(&self, bytes: u64, requests: u64);
+    fn count(&self, cost: IoCost);
 }
 
 /// A unit's bytes, read in place in the page cache. Cached bytes were verified when they were loaded; other bytes are
@@ -57,7 +56,7 @@ impl<'a> CachedUnit<'a> {
             };
             // A read of the damaged bytes from disk reports the error.
             let cached = found.inspect_err(|error| log::debug!("{error}")).ok().flatten()?;
-            self.reader.count(cached.cost().disk_bytes, cached.cost().disk_requests);
+            self.reader.count(cached.cost());
             Some(cached)
         };
         self.regions.get(region.0 as usize)?.get_or_init(load).as_ref()
@@ -72,7 +71,7 @@ impl<'a> CachedUnit<'a> {
             return if self.may_load && no_wait::is_on() { Err(no_wait::would_wait()) } else { Ok(None) };
         };
         let bytes = at.checked_add(length).and_then(|end| region.bytes().get(at..end));
-        if bytes.is_some() && region.cost().disk_requests == 0 {
+        if bytes.is_some() && region.cost().is_nothing() {
             self.hit_bytes.set(self.hit_bytes.get() + length as u64);
         }
         Ok(bytes)

@@ -163,9 +163,7 @@ impl Units {
         if !no_wait::will_be_repeated() {
             extent.stored.count_page_read(may_load);
         }
-        let read = reader.cost();
-        cost.disk_bytes += read.disk_bytes;
-        cost.disk_requests += read.disk_requests;
+        cost.add(reader.cost());
         result.map_err(|error| cannot_rebuild(error, &extent.stored, pages))
     }
 

@@ -6,22 +6,21 @@ use crate::cache::IoCost;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::backing::Opened;
 use cellar_format::ByteSource;
+use parking_lot::Mutex;
 use std::io;
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Reads a stored unit from disk.
 pub struct StoredUnitReader<'a> {
     stored: &'a StoredUnit,
     opened: OnceLock<Opened<'a>>,
-    disk_bytes: AtomicU64,
-    disk_requests: AtomicU64,
+    cost: Mutex<IoCost>,
 }
 
 impl<'a> StoredUnitReader<'a> {
     pub fn new(stored: &'a StoredUnit) -> Self {
-        Self { stored, opened: OnceLock::new(), disk_bytes: AtomicU64::new(0), disk_requests: AtomicU64::new(0) }
+        Self { stored, opened: OnceLock::new(), cost: Mutex::default() }
     }
 
     fn opened(&self) -> Result<&Opened<'a>> {
@@ -34,17 +33,13 @@ impl<'a> StoredUnitReader<'a> {
 
     /// Returns the I/O so far.
     pub fn cost(&self) -> IoCost {
-        IoCost {
-            disk_bytes: self.disk_bytes.load(Ordering::Relaxed),
-            disk_requests: self.disk_requests.load(Ordering::Relaxed),
-        }
+        *self.cost.lock()
     }
 }
 
 impl CountedBytes for StoredUnitReader<'_> {
-    fn count(&self, bytes: u64, requests: u64) {
-        self.disk_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.disk_requests.fetch_add(requests, Ordering::Relaxed);
+    fn count(&self, cost: IoCost) {
+        self.cost.lock().add(cost);
     }
 }
 
@@ -54,20 +49,20 @@ impl ByteSource for StoredUnitReader<'_> {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let bytes = self.stored.read(buffer, offset)?;
-        self.count(bytes, 1);
+        self.count(IoCost::of_request(|| self.stored.read(buffer, offset))?);
         Ok(())
     }
 
     fn read_unverified_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.stored.check_range(buffer, offset)?;
         if offset == 0 {
-            let bytes = self.stored.read_start(buffer)?;
-            self.count(bytes, 1);
+            self.count(IoCost::of_request(|| self.stored.read_start(buffer))?);
             return Ok(());
         }
-        self.opened()?.read_exact(buffer, self.stored.offset() + offset)?;
-        self.count(buffer.len() as u64, 1);
+        let opened = self.opened()?;
+        let length = buffer.len() as u64;
+        let read = || opened.read_exact(buffer, self.stored.offset() + offset).map(|()| length);
+        self.count(IoCost::of_request(read)?);
         Ok(())
     }
 

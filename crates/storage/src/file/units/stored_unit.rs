@@ -155,8 +155,8 @@ impl StoredUnit {
     pub fn load(&self, region: RegionIndex, buffer: &mut [u8]) -> Result<Loaded> {
         let start = region.start();
         let valid = u64::from(self.length).saturating_sub(start).min(REGION_BYTES as u64) as usize;
-        let disk_bytes = self.read(&mut buffer[..valid], start)?;
-        Ok(Loaded { valid, version: RegionVersion::NONE, cost: IoCost { disk_bytes, disk_requests: 1 } })
+        let cost = IoCost::of_request(|| self.read(&mut buffer[..valid], start))?;
+        Ok(Loaded { valid, version: RegionVersion::NONE, cost })
     }
 
     /// Writes slot header, unit and checksum table to the slot. [`UnitSlots::sync`] makes them durable.
