@@ -248,6 +248,8 @@ explain_counts_text(const CellarScanStats *scan, ExplainState *es)
 		add_kilobytes(&line, "saved by storage index", scan->saved_by_storage_index_bytes);
 	if (scan->flash_read_bytes > 0)
 		add_kilobytes(&line, "flash cache", scan->flash_read_bytes);
+	if (scan->saved_by_columnar_cache_bytes > 0)
+		add_kilobytes(&line, "saved by columnar cache", scan->saved_by_columnar_cache_bytes);
 	/* For raw blocks, these are the bytes that were read. */
 	if (scan->uncompressed_bytes > scan->eligible_bytes - scan->saved_by_storage_index_bytes)
 		add_kilobytes(&line, "uncompressed", scan->uncompressed_bytes);
@@ -292,6 +294,8 @@ explain_counts_structured(const CellarScanStats *scan, ExplainState *es)
 	ExplainPropertyUInteger("Cell Saved By Storage Index Bytes", NULL,
 							scan->saved_by_storage_index_bytes, es);
 	ExplainPropertyUInteger("Cell Flash Cache Bytes", NULL, scan->flash_read_bytes, es);
+	ExplainPropertyUInteger("Cell Saved By Columnar Cache Bytes", NULL,
+							scan->saved_by_columnar_cache_bytes, es);
 	ExplainPropertyUInteger("Cell Uncompressed Bytes", NULL, scan->uncompressed_bytes, es);
 	ExplainPropertyUInteger("Cell Returned Bytes", NULL, scan->returned_bytes, es);
 	ExplainPropertyUInteger("Cell Passthru Bytes", NULL, scan->passthru_bytes, es);

@@ -36,6 +36,7 @@ const char *const cellar_statistic_names[CELLAR_STATS] = {
 	"cell IO uncompressed bytes",
 	"cell physical IO bytes eligible for predicate offload",
 	"cell physical IO bytes saved by storage index",
+	"cell physical IO bytes saved by columnar cache",
 	"cell physical IO interconnect bytes",
 	"cell physical IO interconnect bytes returned by smart scan",
 	"cell num bytes in passthru during predicate offload",
@@ -309,19 +310,21 @@ requests_of(uint64 bytes)
 /*
  * Counts a scanned range.  As in Oracle, the whole range counts as physical
  * reads of the database.  Optimized are the bytes that the storage index
- * excluded, and those from the flash cache.  A region that was read ahead counts
- * in the range that used it, so that a range may have more bytes from flash than
- * eligible ones.
+ * excluded, those that the columnar cache saved, and those from the flash
+ * cache.  A region that was read ahead counts in the range that used it, so
+ * that a range may have more bytes from flash than eligible ones.
  */
 void
 cellar_count_scan(const CellarScanStats *stats)
 {
 	SharedCounts *session = session_counts();
-	uint64		optimized = Min(stats->saved_by_storage_index_bytes + stats->flash_read_bytes, stats->eligible_bytes);
+	uint64		optimized = Min(stats->saved_by_storage_index_bytes + stats->saved_by_columnar_cache_bytes +
+								stats->flash_read_bytes, stats->eligible_bytes);
 
 	count(session, CELLAR_STAT_UNCOMPRESSED_BYTES, stats->uncompressed_bytes);
 	count(session, CELLAR_STAT_ELIGIBLE_BYTES, stats->eligible_bytes);
 	count(session, CELLAR_STAT_SAVED_BY_STORAGE_INDEX_BYTES, stats->saved_by_storage_index_bytes);
+	count(session, CELLAR_STAT_SAVED_BY_COLUMNAR_CACHE_BYTES, stats->saved_by_columnar_cache_bytes);
 	count(session, CELLAR_STAT_INTERCONNECT_BYTES, stats->returned_bytes);
 	count(session, CELLAR_STAT_RETURNED_BYTES, stats->returned_bytes);
 	count(session, CELLAR_STAT_PASSTHRU_BYTES, stats->passthru_bytes);

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# CELL_FLASH_CACHE of relations: arguments, inheritance, rewrites, pg_dump, and what the cell then caches.
+# CELL_FLASH_CACHE of relations: arguments, inheritance, rewrites, pg_dump, and what the cell then caches. The columnar cache, on the
+# same cell.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
@@ -27,7 +28,7 @@ becomes() {
 }
 
 cell_configure cell1 16MiB "$WORK/disk"
-sed -i "s|^log_level|flash_disks = [\"$WORK/flash\"]\nflash_cache_size = \"192MiB\"\nlog_level|" "$WORK/cell1.toml"
+sed -i "s|^log_level|flash_disks = [\"$WORK/flash\"]\nflash_cache_size = \"192MiB\"\ncolumnar_cache_size = \"64MiB\"\nlog_level|" "$WORK/cell1.toml"
 printf 'model = "hdd-7k2"\nmodel_time_scale = 0.001\n' >>"$WORK/cell1.toml"
 cell_start cell1
 cluster_create flash "$data" --data-checksums
@@ -125,6 +126,68 @@ check "reads from flash are no unoptimized reads of the statement" \
 check "cellcli has the metric" [ "$(cellcli "list metriccurrent SIO_IO_RD_FC attributes metricValue" | tr -dc '0-9.' | cut -d. -f1)" -gt 0 ]
 check_equal "a cached relation has the name of its database" \
     "$(cellcli "list flashcachecontent attributes dbUniqueName where objectNumber = $(q "SELECT pg_relation_filenode('wide')")" | tr -d '\t ')" postgres
+# ---------------------------------------------------------------- columnar cache
+# "on" scans raw pages or units of the columnar cache, "off" is PostgreSQL alone, both with the same snapshot.
+scanning="SET cellar.min_scan_size = 0; SET cellar.cost_factor = 0; SET max_parallel_workers_per_gather = 0;"
+columnar_query="SELECT g, count(*), sum(v), max(note) FROM c WHERE v > 500 AND note LIKE '%a%' GROUP BY g ORDER BY g LIMIT 20;
+    SELECT id, v FROM c WHERE g < 900 ORDER BY v DESC LIMIT 10; SELECT sum(v), count(note), sum(w) FROM c JOIN dim USING (g);"
+columnar() { cellcli "list flashcachecontent attributes columnarCacheSize where objectNumber = $(q "SELECT pg_relation_filenode('c')")" | tr -dc '0-9.KMG'; }
+scan_columns() { q "$scanning $columnar_query" >/dev/null; columnar; }
+filled() { [ -n "$(scan_columns | tr -d 0)" ] && echo filled; }
+# same: prints "same" if the results with and without the cell are equal.
+same() {
+    q "$scanning BEGIN ISOLATION LEVEL REPEATABLE READ; $columnar_query COMMIT" >"$WORK/on" || return 0
+    q "BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL cellar.cell_offload_processing = off; $columnar_query COMMIT" >"$WORK/off"
+    cmp -s "$WORK/on" "$WORK/off" && echo same
+}
+# Both results in one snapshot, while others write.
+same_while_written() {
+    q "$scanning BEGIN ISOLATION LEVEL REPEATABLE READ; $columnar_query SELECT 'half'; SET LOCAL cellar.cell_offload_processing = off; $columnar_query COMMIT" >"$WORK/both"
+    awk '$0 == "half" { half = 1; next } !half { on[n++] = $0 } half && on[m++] != $0 { bad = 1 } END { exit bad || n != m || !n }' "$WORK/both"
+}
+q "CREATE TABLE c (id int, g int, v numeric, note text); CREATE TABLE dim AS SELECT g, g * 3 AS w FROM generate_series(0, 999) g;
+   INSERT INTO c SELECT i, i % 1000, i * 1.01, repeat(md5(i::text), 6) FROM generate_series(1, 90000) i; CREATE INDEX ON c (id)"
+q "VACUUM (FREEZE, ANALYZE) c, dim"
+q "CHECKPOINT"
+becomes "a raw table that is scanned gets into the columnar cache" filled filled
+sleep 1
+check_equal "its scans return what PostgreSQL returns" "$(same)" same
+check_matches "EXPLAIN shows what the columnar cache saved" \
+    "$(q "$scanning EXPLAIN (ANALYZE, COSTS off, TIMING off) SELECT sum(v) FROM c WHERE g = 5")" "saved by columnar cache=[0-9]+kB"
+check "so does the statistic" [ "$(q "SELECT value FROM cellar.sysstat WHERE name = 'cell physical IO bytes saved by columnar cache'")" -gt 1000000 ]
+# Writers change one part of the table after the other, so that units are filled and become void all the time.
+(
+    for part in 1 2 3 4 5 6 7 8; do
+        at=$((part * 10000))
+        q "UPDATE c SET v = v + 1 WHERE id BETWEEN $at AND $at + 50; DELETE FROM c WHERE id BETWEEN $at + 60 AND $at + 70;
+           INSERT INTO c SELECT i, i % 1000, i, 'added' FROM generate_series($at, $at + 20) i"
+        sleep 0.4
+        [ $((part % 3)) != 0 ] || q "VACUUM c"
+        [ "$part" != 4 ] || { q "DELETE FROM c WHERE id > 85000"; q "VACUUM (TRUNCATE) c"; }
+    done
+) >"$WORK/writer.log" 2>&1 &
+writer=$!
+compared=0 wrong=0
+while kill -0 "$writer" 2>/dev/null; do
+    same_while_written || wrong=$((wrong + 1))
+    compared=$((compared + 1))
+done
+wait "$writer" || not_ok "the writer ends without an error: $(tail -n 2 "$WORK/writer.log" | tr '\n' ' ')"
+check "results are compared while the table is written ($compared times)" [ "$compared" -gt 3 ]
+check_equal "none differs" "$wrong" 0
+check_equal "and afterwards" "$(same)" same
+q "UPDATE c SET v = v + 7 WHERE id % 20000 = 3"
+cell_kill
+cluster_kill flash
+cell_start cell1
+cluster_start flash "$data"
+check_equal "after kill -9 the columnar cache is empty" "$(columnar | tr -d 0)" ""
+check_equal "and results are those of PostgreSQL" "$(same)" same
+becomes "it fills again" filled filled
+q "SELECT cellar.set_flash_cache('c', 'none')" >/dev/null
+check_equal "NONE removes a table from it" "$(scan_columns | tr -d 0)" ""
+q "TRUNCATE c"
+check_equal "after TRUNCATE, too, results are those of PostgreSQL" "$(same)" same
 
 # ---------------------------------------------------------------- pg_dump
 q "SELECT cellar.set_tablespace_flash_cache('plain', 'none')" >/dev/null
@@ -147,7 +210,7 @@ cell_stop cell1
 cell_start cell1
 check_matches "the next start uses the flash disks again, empty" "$(cellcli "list flashcache attributes usedSize, status")" "^[[:space:]]*[0-9]+[KM]?[[:space:]]+normal$"
 cell_stop cell1
-sed -i '/^flash_/d' "$WORK/cell1.toml"
+sed -i '/^flash_/d; /^columnar_/d' "$WORK/cell1.toml"
 cell_start cell1
 cluster_start flash "$data"
 check_equal "a cell without flash cache is an error" "$(error_of "SELECT cellar.set_flash_cache('emptied', 'keep')")" 55000

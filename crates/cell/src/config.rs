@@ -72,6 +72,9 @@ pub struct DiskGroup {
     pub file_redundancy: Vec<(FileType, Redundancy)>,
 }
 
+/// The smallest columnar cache: one unit of an allocation unit of the largest size.
+const COLUMNAR_BYTES_MIN: u64 = 64 << 20;
+
 #[derive(Debug, Clone)]
 pub struct FlashCache {
     pub disks: Vec<PathBuf>,
@@ -79,6 +82,8 @@ pub struct FlashCache {
     pub models: Vec<Option<DiskModel>>,
     /// Bytes on all flash disks together; None for most of their free space.
     pub size: Option<u64>,
+    /// Bytes of the columnar cache on all flash disks together; 0 for no columnar cache.
+    pub columnar_bytes: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +107,7 @@ struct File {
     wal_passthrough: Option<bool>,
     flash_disks: Option<Vec<PathBuf>>,
     flash_cache_size: Option<String>,
+    columnar_cache_size: Option<String>,
     flash_model: Option<OneOrEach>,
     metrics: Option<FileMetrics>,
     iorm: Option<FileIorm>,
@@ -200,8 +206,8 @@ impl Config {
         let time_scale = file.disk_group.model_time_scale;
         let models = models(file.disk_group.model, time_scale, disks.len(), "disk_group.model")?;
         let flash_disks = file.flash_disks.as_deref();
-        let flash_size = file.flash_cache_size.as_deref();
-        let flash_cache = flash_cache(flash_disks, flash_size, (file.flash_model, time_scale), (&mount, &disks))?;
+        let sizes = (file.flash_cache_size.as_deref(), file.columnar_cache_size.as_deref());
+        let flash_cache = flash_cache(flash_disks, sizes, (file.flash_model, time_scale), (&mount, &disks))?;
         if redundancy == Redundancy::External
             && (failure_groups.iter().any(Option::is_some) || file.disk_group.preferred_read.is_some())
         {
@@ -305,16 +311,16 @@ fn patience(cap: Option<&str>, timeout: Option<&str>, redundancy: Redundancy) ->
 /// Returns the flash cache; None if no flash disk is configured.
 fn flash_cache(
     disks: Option<&[PathBuf]>,
-    size: Option<&str>,
+    (size, columnar_size): (Option<&str>, Option<&str>),
     (model, time_scale): (Option<OneOrEach>, Option<f64>),
     (mount, cell_disks): (&Path, &[PathBuf]),
 ) -> Result<Option<FlashCache>, String> {
     let disks = disks.unwrap_or_default();
     if disks.is_empty() {
-        return match size.is_some() || model.is_some() {
-            true => {
-                Err("flash_cache_size and flash_model need flash_disks; name at least one directory or device".into())
-            }
+        return match size.or(columnar_size).is_some() || model.is_some() {
+            true => Err("flash_cache_size, columnar_cache_size and flash_model need flash_disks; name at least one directory or \
+                         device"
+                .into()),
             false => Ok(None),
         };
     }
@@ -349,8 +355,13 @@ fn flash_cache(
         }
     }
     let size = size.map(|size| parse_size(size, "flash_cache_size")).transpose()?;
+    let columnar_size = columnar_size.map(|size| parse_size(size, "columnar_cache_size")).transpose()?;
+    let columnar_bytes = columnar_size.unwrap_or(0);
+    if columnar_size.is_some_and(|size| size < COLUMNAR_BYTES_MIN) {
+        return Err(format!("columnar_cache_size is less than {} MiB; write a larger size", COLUMNAR_BYTES_MIN >> 20));
+    }
     let models = models(model, time_scale, disks.len(), "flash_model")?;
-    Ok(Some(FlashCache { disks, models, size }))
+    Ok(Some(FlashCache { disks, models, size, columnar_bytes }))
 }
 
 /// Returns the device model of each of `count` disks, which `key` names. An empty name means no model.
@@ -642,6 +653,10 @@ mod tests {
         };
         refused("flash_cache_size = \"3GiB\"", "need flash_disks");
         refused("flash_model = \"flash-mlc\"", "need flash_disks");
+        refused("columnar_cache_size = \"1GiB\"", "need flash_disks");
+        refused("flash_disks = [\"/f\"]\ncolumnar_cache_size = \"1MiB\"", "columnar_cache_size is less than 64 MiB");
+        let columnar = parse("flash_disks = [\"/f\"]\ncolumnar_cache_size = \"1GiB\"").unwrap().unwrap();
+        assert_eq!((columnar.columnar_bytes, flash.columnar_bytes), (1 << 30, 0));
         refused("flash_disks = [\"f\"]", "write the path from /");
         refused("flash_disks = [\"/f\", \"/f/\"]", "names /f twice");
         refused("flash_disks = [\"/d\"]", "is a cell disk, too");

@@ -4,6 +4,7 @@
 //! Smart Scan server starts before the mount, so every file on the mount has a server. The daemon notifies the service
 //! manager that it is ready after the mount. Shutdown is in reverse order.
 
+use crate::columnar::ColumnarFiller;
 use crate::config::{Config, FlashCache, machine_memory_bytes};
 use crate::disks;
 use crate::fuse::{self, FileService, IoStats, Mount, MountError, MountOptions, Unmounted};
@@ -267,6 +268,7 @@ fn flash_options(config: &FlashCache, iorm: &Arc<Iorm>) -> FlashOptions {
     FlashOptions {
         disks: disks.collect::<Option<Vec<_>>>().unwrap_or_default(),
         size: config.size,
+        columnar_bytes: config.columnar_bytes,
         segment_bytes: FlashOptions::SEGMENT_BYTES,
         fills_in_background: true,
         timeout: Some(FlashOptions::TIMEOUT),
@@ -293,6 +295,8 @@ fn serve(
     let server = server::start(state.clone(), config, instance.clone(), io_stats.clone()).map_err(
         DaemonError::system(format!("could not start the Smart Scan server on {}", config.socket.display())),
     )?;
+    let filler = ColumnarFiller::start(state)
+        .map_err(DaemonError::system("could not start the thread of the columnar cache"))?;
     let mounted = mount(config, state, instance.clone(), io_stats);
     let result = mounted.and_then(|mount| {
         match mount.device() {
@@ -312,6 +316,9 @@ fn serve(
         Ok(mount.unmount(UNMOUNT_TIMEOUT)?)
     });
     server.stop();
+    if let Some(filler) = filler {
+        filler.stop();
+    }
     result
 }
 

@@ -8,12 +8,13 @@
 //! disk objects with block ranges, regions or allocation units, and never names.
 //!
 //! Modules depend on each other in one direction: `daemon` → `server`, `unit_codec`, `config`; `config` → `disks`; `server` → `http` → `status`; `server` → `reclaim`,
-//! `smart_scan`, `compression`, `inspect`; `http`, `status` → `metrics` → `fuse` → `instance`; `status`, `inspect` →
+//! `smart_scan`, `compression`, `inspect`; `smart_scan`, `daemon` → `columnar` → `compression`; `http`, `status` → `metrics` → `fuse` → `instance`; `status`, `inspect` →
 //! `cell_request`; `metrics`, `config`, `reclaim`, `smart_scan`, `compression`, `inspect`, `unit_codec` → `state` →
 //! `relation` → `access`.
 
 pub mod access;
 pub mod cell_request;
+pub mod columnar;
 pub mod compression;
 pub mod config;
 pub mod daemon;

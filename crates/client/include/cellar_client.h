@@ -602,6 +602,7 @@ typedef struct CellarScanStats
 {
 	uint64_t	eligible_bytes;
 	uint64_t	saved_by_storage_index_bytes;
+	uint64_t	saved_by_columnar_cache_bytes;
 	uint64_t	returned_bytes;
 	uint64_t	uncompressed_bytes;
 	uint64_t	passthru_bytes;

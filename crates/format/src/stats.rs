@@ -34,6 +34,9 @@ scan_stats! {
     /// The part of `eligible_bytes` that the cell did not read because the storage index excluded the region, or a
     /// compression unit's bounds excluded the chunk.
     saved_by_storage_index_bytes,
+    /// The part of `eligible_bytes` that the cell did not read because it scanned units of the columnar cache: the bytes of
+    /// their pages, less the bytes read of the units.
+    saved_by_columnar_cache_bytes,
     /// Bytes of the frames that the cell returned, including the frames that name passed-through blocks.
     returned_bytes,
     /// Uncompressed bytes of the scanned pages.

@@ -4,6 +4,7 @@
 //! no bytes on a disk make the process panic. [`Volume`] is the public interface.
 
 mod cache;
+mod columnar;
 pub mod disk;
 mod error;
 mod file;
@@ -17,6 +18,7 @@ pub mod request;
 mod volume;
 
 pub use cache::{CacheStats, IoCost};
+pub use columnar::{ColumnarStats, ColumnsStored, NewColumns};
 pub use error::{Error, ErrorKind, Result};
 pub use file::{OpenUnit, UnitCodec, stored_bytes};
 pub use flash::{FlashContent, FlashOptions, FlashSetting, FlashStats};
@@ -25,7 +27,7 @@ pub use group::{AuSize, Redundancy, State as GroupState, Superblock, Uuid};
 pub use operation_counters::{OperationCounters, OperationCounts};
 pub use page_set::PageSet;
 pub use volume::{
-    Attr, AuFormat, AuInfo, Backlog, CachedUnit, DirEntry, DiskSpace, DiskState, FactsWriter, Fallocate,
+    Attr, AuFormat, AuInfo, Backlog, CachedColumns, CachedUnit, DirEntry, DiskSpace, DiskState, FactsWriter, Fallocate,
     FileRedundancy, GroupDisk, GroupStatus, Ino, Kind, NewNode, PageCheck, ROOT_INO, ReadOnlyVolume, RebalanceState,
     RebalanceStatus, RegionGuard, RenameMode, SavedFacts, ScrubFinding, ScrubReport, ScrubState, SetAttr, SetTime,
     SpacePriority, SpaceTotals, StagedUnits, StreamUsage, UnitExtent, UnitReader, UnitStored, Volume, VolumeOptions,

@@ -19,6 +19,7 @@ fn with_flash(folder: &Path) -> VolumeOptions {
     let flash = FlashOptions {
         disks: vec![Arc::new(DirectoryDisk::new(folder.join("flash")).unwrap())],
         size: Some(32 * MIB),
+        columnar_bytes: 0,
         segment_bytes: MIB,
         fills_in_background: false,
         timeout: None,

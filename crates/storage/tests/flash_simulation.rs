@@ -61,6 +61,7 @@ impl History {
         let flash = flash_breaker.map(|breaker| FlashOptions {
             disks: vec![Arc::new(BreakableDisk { inner, breaker: breaker.clone() }) as Arc<dyn Disk>],
             size: Some(16 * self.segment_bytes),
+            columnar_bytes: 0,
             segment_bytes: self.segment_bytes,
             fills_in_background: false,
             timeout: None,
@@ -257,6 +258,7 @@ fn a_flash_disk_that_hangs_is_switched_off_and_a_stop_does_not_wait_for_it() {
     let flash = FlashOptions {
         disks: vec![flash_disk.clone()],
         size: Some(16 * segment_bytes),
+        columnar_bytes: 0,
         segment_bytes,
         fills_in_background: true,
         timeout: Some(timeout),

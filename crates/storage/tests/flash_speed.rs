@@ -44,6 +44,7 @@ fn random_reads_from_flash_are_ten_times_as_fast_as_those_of_a_hard_disk() {
     let flash = FlashOptions {
         disks: vec![flash_disk.clone()],
         size: Some(FlashOptions::SEGMENTS_MIN * MIB),
+        columnar_bytes: 0,
         segment_bytes: MIB,
         fills_in_background: true,
         timeout: Some(FlashOptions::TIMEOUT),

@@ -572,6 +572,7 @@ fn a_page_that_is_damaged_in_flash_is_read_from_the_cell_disk() {
     let with_flash = || FlashOptions {
         disks: vec![Arc::new(DirectoryDisk::new(&flash).unwrap())],
         size: Some(FlashOptions::SEGMENTS_MIN * segment_bytes),
+        columnar_bytes: 0,
         segment_bytes,
         fills_in_background: false,
         timeout: None,

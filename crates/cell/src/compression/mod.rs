@@ -8,7 +8,7 @@
 //! This module knows no file names: callers resolve names to allocation units ([`crate::relation`]).
 
 mod due;
-mod throttle;
+pub mod throttle;
 
 pub use due::due_units;
 

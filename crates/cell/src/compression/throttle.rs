@@ -17,18 +17,18 @@ struct SchedulerTimes {
 }
 
 /// The throttle of the thread that created it.
-pub(super) struct Throttle {
+pub(crate) struct Throttle {
     /// None if the kernel does not maintain these times.
     before: Option<SchedulerTimes>,
 }
 
 impl Throttle {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { before: SchedulerTimes::of_this_thread() }
     }
 
     /// Returns how long the thread should sleep after the work since the last call.
-    pub(super) fn pause(&mut self) -> Duration {
+    pub(crate) fn pause(&mut self) -> Duration {
         let now = SchedulerTimes::of_this_thread();
         let Some((now, before)) = now.zip(std::mem::replace(&mut self.before, now)) else { return Duration::ZERO };
         pause(now.running.saturating_sub(before.running), now.waiting.saturating_sub(before.waiting))

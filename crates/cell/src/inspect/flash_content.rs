@@ -24,6 +24,7 @@ pub fn report(volume: &Volume, peer: &Credentials) -> FlashContentReport {
             relation: relation_of(&path),
             setting: content.setting.name().to_owned(),
             cached_bytes: content.cached_bytes,
+            columnar_bytes: volume.columnar_bytes(content.ino),
             hits: content.hits,
             misses: content.misses,
             path,

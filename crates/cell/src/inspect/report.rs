@@ -86,6 +86,8 @@ pub struct FlashContentFile {
     /// The value of CELL_FLASH_CACHE.
     pub setting: String,
     pub cached_bytes: u64,
+    /// Bytes in the columnar cache.
+    pub columnar_bytes: u64,
     pub hits: u64,
     pub misses: u64,
 }

@@ -45,6 +45,11 @@ const STATISTICS: [Statistic; 17] = [
         |stats| Value::Integer(stats.saved_by_storage_index_bytes),
     ),
     (
+        "cellar_smart_scan_saved_by_columnar_cache_bytes_total",
+        "cell physical IO bytes saved by columnar cache",
+        |stats| Value::Integer(stats.saved_by_columnar_cache_bytes),
+    ),
+    (
         "cellar_smart_scan_returned_bytes_total",
         "cell physical IO interconnect bytes returned by smart scan, without passed-through blocks",
         |stats| Value::Integer(stats.returned_bytes),

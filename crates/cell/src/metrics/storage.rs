@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cellar_storage::disk::{DiskIoCount, ModelStatus};
-use cellar_storage::{DiskMode, DiskSpace, FlashStats, GroupDisk, OperationCounts, ScrubReport, ScrubState, Volume};
+use cellar_storage::{
+    ColumnarStats, DiskMode, DiskSpace, FlashStats, GroupDisk, OperationCounts, ScrubReport, ScrubState, Volume,
+};
 
 use super::Source;
 use super::family::{Family, Histogram, Labels, Value};
@@ -22,6 +24,7 @@ impl Source for StorageMetrics {
         families.extend(self.scrub());
         families.extend(self.page_cache());
         families.extend(self.flash_cache());
+        families.extend(self.columnar_cache());
         families.extend(self.backlog());
         families
     }
@@ -277,6 +280,42 @@ impl StorageMetrics {
             }),
             ("cellar_flash_cache_checkpoints_total", "Checkpoints of the index of the flash cache", |stats| {
                 stats.checkpoints
+            }),
+        ];
+        let gauges = gauges.map(|(name, help, figure)| Family::gauge(name, help).with(&stats, value(figure)));
+        let counters = counters.map(|(name, help, figure)| Family::counter(name, help).with(&stats, value(figure)));
+        gauges.into_iter().chain(counters).collect()
+    }
+
+    fn columnar_cache(&self) -> Vec<Family> {
+        type Figure = (&'static str, &'static str, fn(&ColumnarStats) -> u64);
+        let stats: Vec<ColumnarStats> = self.volume.columnar_stats().into_iter().collect();
+        let value = |figure: fn(&ColumnarStats) -> u64| {
+            move |stats: &ColumnarStats| (Labels::new(), Value::Integer(figure(stats)))
+        };
+        let gauges: [Figure; 5] = [
+            ("cellar_columnar_cache_online", "1 if the columnar cache is used, 0 after a flash disk failed", |stats| {
+                u64::from(stats.is_on)
+            }),
+            ("cellar_columnar_cache_capacity_bytes", "Size of the columnar cache", |stats| stats.capacity_bytes),
+            ("cellar_columnar_cache_used_bytes", "Bytes of units in the columnar cache", |stats| stats.used_bytes),
+            ("cellar_columnar_cache_keep_bytes", "The part of files with KEEP", |stats| stats.keep_bytes),
+            ("cellar_columnar_cache_units", "Units in the columnar cache", |stats| stats.units),
+        ];
+        let counters: [Figure; 6] = [
+            ("cellar_columnar_cache_hits_total", "Units that scans have opened", |stats| stats.hits),
+            ("cellar_columnar_cache_populated_units_total", "Units that were stored", |stats| stats.populated_units),
+            ("cellar_columnar_cache_populated_bytes_total", "Bytes of units that were stored", |stats| {
+                stats.populated_bytes
+            }),
+            (
+                "cellar_columnar_cache_invalidated_units_total",
+                "Units dropped because their pages had changed",
+                |stats| stats.invalidated_units,
+            ),
+            ("cellar_columnar_cache_evicted_units_total", "Units dropped for others", |stats| stats.evicted_units),
+            ("cellar_columnar_cache_rejected_units_total", "Units that were encoded and not stored", |stats| {
+                stats.rejected_units
             }),
         ];
         let gauges = gauges.map(|(name, help, figure)| Family::gauge(name, help).with(&stats, value(figure)));

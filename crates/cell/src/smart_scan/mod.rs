@@ -26,13 +26,14 @@ use cellar_format::stats::ScanStats;
 use cellar_format::units::{AuIndex, BLOCK_BYTES, REGION_BLOCKS, REGION_BYTES, RegionIndex, RegionVersion};
 use cellar_format::wire::{PassthruReason, ScanRequest};
 use cellar_scan::aggregate::{Aggregator, DistinctMerge, GroupMerge};
+use cellar_scan::unit::Shape;
 use cellar_scan::{Grant, Plan, Progress, ResultWriter};
 use cellar_storage::IoCost;
 
 use crate::relation::{DiskObject, SegmentObject, SegmentRange};
 use crate::state::commit_cache::ScanXids;
 use crate::state::storage_index::RowLayout;
-use crate::state::{CellState, MemoryKind, Transactions};
+use crate::state::{CellState, Heap, MemoryKind, Transactions};
 use unit_pages::HeldUnit;
 use workspace::Workspace;
 
@@ -53,6 +54,9 @@ pub struct SmartScan {
     /// Covers the lookup tables of the plan.
     _lookup_memory: Arc<Grant>,
     layout: RowLayout,
+    heap: Arc<Heap>,
+    /// The allocation unit whose raw pages the scan read last.
+    raw_au: Option<(DiskObject, AuIndex)>,
     /// Whether the cluster has data checksums.
     checksums: bool,
     workspace: Workspace,
@@ -103,19 +107,26 @@ impl SmartScan {
             Plan::compile(&ScanRequest { lookups: Vec::new(), aggregation: None, ..request.clone() })?
         };
         let (plan, lookup_memory) = (Arc::new(plan), Arc::new(lookup_memory));
-        let new = || Self::new(state.clone(), transactions.clone(), request, plan.clone(), lookup_memory.clone());
+        let (shape, checksums) = (Shape::of(&request.relation), request.relation.checksums);
+        let heap = Arc::new(Heap { shape, checksums });
+        let new = || {
+            let memory = lookup_memory.clone();
+            Self::new(state.clone(), transactions.clone(), (request, heap.clone()), plan.clone(), memory)
+        };
         Ok(std::iter::repeat_with(new).take(threads.max(1)).collect())
     }
 
     fn new(
         state: Arc<CellState>,
         transactions: Arc<Transactions>,
-        request: &ScanRequest,
+        (request, heap): (&ScanRequest, Arc<Heap>),
         plan: Arc<Plan>,
         lookup_memory: Arc<Grant>,
     ) -> Self {
         Self {
             layout: RowLayout::of(&request.relation.attributes),
+            heap,
+            raw_au: None,
             checksums: request.relation.checksums,
             workspace: Workspace::new(plan.clone(), &state.memory),
             plan,
@@ -324,7 +335,8 @@ impl SmartScan {
         let (first, mut end) = (blocks.start, region_end(blocks.start).min(blocks.end));
         let region = region_of(first);
         let page = first % au_blocks;
-        let mut held = self.take_unit(object, AuIndex(u64::from(first / au_blocks))).map_err(S::Error::from)?;
+        let au = AuIndex(u64::from(first / au_blocks));
+        let mut held = self.take_unit(object, au).map_err(S::Error::from)?;
         if self.plan.index().is_some() && held.is_some() {
             return Ok(self.pass_region_through(base, blocks));
         }
@@ -350,11 +362,22 @@ impl SmartScan {
             self.unit_pages(held, base + first, page..page + (end - first), sink)?;
             self.record_unit_summaries(held, region_of(first - page), region..region_of(end - 1).next());
         } else {
+            self.note_raw(object, au, base + first - page)?;
             self.read_ahead(segment, region);
             self.region_pages(object, base, first..end, sink)?;
         }
         self.unit = held;
         Ok(end)
+    }
+
+    /// Records once for each allocation unit that the scan reads its raw pages. `first_block` is the relation's number of the
+    /// allocation unit's first block.
+    fn note_raw(&mut self, object: DiskObject, au: AuIndex, first_block: u32) -> Result<(), ScanError> {
+        if self.raw_au.replace((object, au)) == Some((object, au)) || self.plan.index().is_some() {
+            return Ok(());
+        }
+        let state = &self.state;
+        Ok(state.columnar_candidates.note_scan(&state.volume, (object, au), first_block, &self.heap)?)
     }
 
     /// Scans blocks of one region in the page cache.

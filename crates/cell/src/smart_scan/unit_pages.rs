@@ -6,13 +6,14 @@
 //! began. Later writes add no row version that the scan's MVCC snapshot sees.
 
 use super::{Attempt, ScanError, ScanSink, SmartScan, bytes_of, reads};
+use crate::columnar::BackedByHeap;
 use crate::relation::DiskObject;
 use cellar_format::ByteSource;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::{AuIndex, BLOCK_BYTES, PageInAu, REGION_BLOCKS, RegionIndex};
 use cellar_scan::unit::Unit;
 use cellar_scan::{Progress, unit_summary};
-use cellar_storage::{IoCost, UnitReader};
+use cellar_storage::{CachedColumns, IoCost, UnitReader};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -30,6 +31,8 @@ pub(super) struct HeldUnit {
     counted_reads: IoCost,
     eligible: UnitShare,
     saved: UnitShare,
+    /// The unit is from the columnar cache: the allocation unit is stored raw.
+    is_cached: bool,
 }
 
 /// Attributes a unit's stored bytes to its pages: equal shares, which add up to exactly the unit's bytes.
@@ -49,9 +52,9 @@ impl UnitShare {
 }
 
 impl HeldUnit {
-    fn new(object: DiskObject, au: AuIndex, reader: UnitReader) -> Self {
+    fn new(object: DiskObject, au: AuIndex, reader: UnitReader, is_cached: bool) -> Self {
         let (eligible, saved) = Default::default();
-        Self { object, au, reader, unit: None, counted_reads: IoCost::default(), eligible, saved }
+        Self { object, au, reader, unit: None, counted_reads: IoCost::default(), eligible, saved, is_cached }
     }
 
     /// Returns the longest prefix of `pages` whose pages are all current or all superseded, and whether they are
@@ -67,6 +70,9 @@ impl HeldUnit {
 
     /// Returns the stored bytes of pages: shares of the unit for current pages, whole pages for superseded ones.
     pub(super) fn stored_bytes(&mut self, pages: Range<u32>) -> u64 {
+        if self.is_cached {
+            return bytes_of(pages);
+        }
         let (mut current, mut left) = (0, pages.clone());
         while !left.is_empty() {
             let (run, is_current) = self.run(left.clone());
@@ -85,15 +91,28 @@ impl HeldUnit {
 
 impl SmartScan {
     /// Returns the held unit if it belongs to the allocation unit; otherwise opens the allocation unit's unit. Returns
-    /// None if the allocation unit is raw.
+    /// None if the allocation unit is raw, and the columnar cache has no unit of it.
     pub(super) fn take_unit(&mut self, object: DiskObject, au: AuIndex) -> Result<Option<HeldUnit>, ScanError> {
         // `filter` drops the unit of another allocation unit, which releases its slot, before the next unit is opened.
         let held = self.unit.take().filter(|held| (held.object, held.au) == (object, au));
         if held.is_some() {
             return Ok(held);
         }
-        let reader = self.state.volume.unit_reader(object, au)?;
-        Ok(reader.map(|reader| HeldUnit::new(object, au, reader)))
+        let volume = &self.state.volume;
+        if let Some(reader) = volume.unit_reader(object, au)? {
+            return Ok(Some(HeldUnit::new(object, au, reader, false)));
+        }
+        if self.plan.index().is_some() {
+            return Ok(None);
+        }
+        Ok(match volume.cached_columns(object, au)? {
+            CachedColumns::Unit(reader) => Some(HeldUnit::new(object, au, reader, true)),
+            CachedColumns::Changed => {
+                self.state.columnar_candidates.note_change(object, au);
+                None
+            }
+            CachedColumns::Missing => None,
+        })
     }
 
     /// Scans pages of a unit. `first_block` is the relation's number of the first page's block.
@@ -104,7 +123,9 @@ impl SmartScan {
         pages: Range<u32>,
         sink: &mut S,
     ) -> Result<(), S::Error> {
-        let mut left = pages.clone();
+        let read =
+            |stats: &ScanStats| stats.disk_read_bytes + stats.cache_hit_bytes + stats.saved_by_storage_index_bytes;
+        let (mut left, read_before) = (pages.clone(), read(&self.stats));
         while !left.is_empty() {
             let (run, is_current) = held.run(left.clone());
             left.start = run.end;
@@ -115,6 +136,10 @@ impl SmartScan {
             }
         }
         self.stats.add(&held.take_reads());
+        if held.is_cached {
+            let read = read(&self.stats) - read_before;
+            self.stats.saved_by_columnar_cache_bytes += bytes_of(pages).saturating_sub(read);
+        }
         Ok(())
     }
 
@@ -154,13 +179,21 @@ impl SmartScan {
         pages: Range<u32>,
         sink: &mut S,
     ) -> Result<(), S::Error> {
-        let HeldUnit { reader, unit, saved, .. } = held;
+        let HeldUnit { object, au, reader, unit, saved, is_cached, .. } = held;
+        let (object, au, is_cached, reader) = (*object, *au, *is_cached, &*reader);
+        let (volume, heap) = (self.state.volume.clone(), self.heap.clone());
         let blocks = unit_block..unit_block + reader.superseded().page_count();
         let damaged = |error| ScanError::DamagedUnit { blocks: blocks.clone(), error };
         let unit = match unit {
             Some(unit) => unit,
             None => {
-                let opened = self.state.unit_directories.open(reader.id(), reader);
+                let opened = match is_cached {
+                    true => {
+                        let backed = BackedByHeap::new((reader, reader), &volume, (object, au), &heap.shape);
+                        self.state.unit_directories.open(reader.id(), &backed)
+                    }
+                    false => self.state.unit_directories.open(reader.id(), reader),
+                };
                 unit.insert(opened.map_err(damaged)?)
             }
         };
@@ -168,13 +201,17 @@ impl SmartScan {
         self.with_xids(sink, |scan| {
             let cached = reader.in_cache();
             let bytes = cached.as_ref().map_or(reader as &dyn ByteSource, |cached| cached);
+            let backed = is_cached.then(|| BackedByHeap::new((bytes, reader), &volume, (object, au), &heap.shape));
+            let bytes = backed.as_ref().map_or(bytes, |backed| backed);
             let scanner = &mut scan.workspace.unit_scanner;
             let scanned = scanner.scan(unit_block, unit, bytes, pages.clone(), &scan.xids, &mut scan.writer);
             scan.stats.cache_hit_bytes += cached.map_or(0, |cached| cached.hit_bytes());
             match scanned.map_err(damaged)? {
                 Progress::Done { mut stats, .. } => {
                     let saved_pages = stats.saved_by_storage_index_bytes / BLOCK_BYTES as u64;
-                    stats.saved_by_storage_index_bytes = saved.take(saved_pages, reader);
+                    if !is_cached {
+                        stats.saved_by_storage_index_bytes = saved.take(saved_pages, reader);
+                    }
                     scan.stats.add(&stats);
                     Ok(Attempt::Done(()))
                 }
@@ -240,15 +277,21 @@ impl SmartScan {
 mod tests {
     use super::*;
     use crate::access::{Credentials, Permission};
+    use crate::columnar::fill;
     use crate::compression::{CompressionError, compress};
     use crate::fixtures;
     use crate::relation::Segments;
-    use crate::state::CellState;
+    use crate::state::{CellState, ColumnarCandidates, MemoryKind};
     use cellar_format::bytes::Write;
     use cellar_format::postgres::{Align, Collation, TransactionId, Width, type_oid};
+    use cellar_format::units::REGION_BYTES;
     use cellar_format::wire::{Attribute, BlockRange, Expr, Missing, Relation, ScanRequest, XidState};
     use cellar_scan::unit::{Level, Shape};
+    use cellar_storage::disk::{DirectoryDisk, Disk};
+    use cellar_storage::{AuSize, FlashOptions, Volume, VolumeOptions};
+    use std::os::unix::fs::FileExt;
     use std::path::Path;
+    use std::time::Duration;
 
     const REGIONS: u32 = 4;
     const FROZEN: u16 = 0x0300 | 0x0800;
@@ -304,6 +347,12 @@ mod tests {
 
     /// Scans the table for rows with a value. Returns the number of rows, and of regions that the storage index excluded.
     fn scan(state: &Arc<CellState>, value: i32) -> (u64, u64) {
+        let (counts, excluded) = counted_scan(state, value);
+        (counts.rows_returned, excluded)
+    }
+
+    /// Returns the counts of such a scan, and the number of regions that the storage index excluded.
+    fn counted_scan(state: &Arc<CellState>, value: i32) -> (ScanStats, u64) {
         let constant = Expr::Const { type_oid: type_oid::INT4, value: Some(value.to_le_bytes().to_vec()) };
         let equal = Expr::Call { function: 65, collation: Collation::Bytewise, args: vec![Expr::Column(1), constant] };
         let request = ScanRequest { quals: vec![equal], projection: vec![1], ..fixtures::scan_request(relation(), 1) };
@@ -315,7 +364,98 @@ mod tests {
         let (last, _) = scans[0].finish();
         counts.0.add(&last);
         assert_eq!(counts.0.passthru_bytes, 0);
-        (counts.0.rows_returned, scans[0].regions_excluded())
+        (counts.0, scans[0].regions_excluded())
+    }
+
+    /// Returns the state of a cell with a columnar cache whose thread does not run.
+    fn state_with_columnar_cache(folder: &Path) -> Arc<CellState> {
+        let directory = |name| Arc::new(DirectoryDisk::new(folder.join(name)).unwrap()) as Arc<dyn Disk>;
+        let flash = FlashOptions {
+            disks: vec![directory("flash")],
+            size: Some(12 << 20),
+            columnar_bytes: 64 << 20,
+            segment_bytes: 1 << 20,
+            fills_in_background: false,
+            timeout: None,
+        };
+        let au_size = AuSize::from_bytes(2 << 20).unwrap();
+        // The page cache is too small for units, so that every scan reads flash.
+        let cache_bytes = REGION_BYTES as u64;
+        let options = VolumeOptions { au_size, cache_bytes, flash: Some(flash), ..VolumeOptions::default() };
+        let volume = Volume::open(vec![directory("disk")], options).unwrap();
+        let state = CellState::new(volume, Arc::default(), Arc::default());
+        let account = state.memory.account(MemoryKind::StorageIndex);
+        let columnar_candidates = ColumnarCandidates::new(account, 1 << 20, Duration::ZERO);
+        Arc::new(CellState { columnar_candidates, ..state })
+    }
+
+    fn fill_columnar_cache(state: &CellState) -> usize {
+        std::iter::from_fn(|| state.columnar_candidates.try_next()).filter(|next| fill(state, next).unwrap()).count()
+    }
+
+    fn unit_files(folder: &Path) -> Vec<std::path::PathBuf> {
+        let entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let is_unit_file = |path: &&std::path::PathBuf| path.extension().is_some_and(|extension| extension == "units");
+        let below = entries.iter().filter(|path| path.is_dir()).flat_map(|path| unit_files(path));
+        entries.iter().filter(is_unit_file).cloned().chain(below).collect()
+    }
+
+    #[test]
+    fn units_of_the_columnar_cache_return_the_rows_of_the_pages() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = state_with_columnar_cache(folder.path());
+        let volume = &state.volume;
+        let object = fixtures::create(volume, "table");
+        // Each region has all values, so that no summary excludes a region.
+        let pages: Vec<u8> = (0..REGIONS * REGION_BLOCKS).flat_map(|block| page((block % 4) as i32)).collect();
+        volume.write(object, 0, &pages).unwrap();
+        let rows = u64::from(REGIONS * REGION_BLOCKS) / 4;
+        let hits = || volume.columnar_stats().unwrap().hits;
+
+        assert_eq!((scan(&state, 2), fill_columnar_cache(&state)), ((rows, 0), 0), "one scan is not enough");
+        assert_eq!((scan(&state, 2), fill_columnar_cache(&state)), ((rows, 0), 2));
+        for scans in 1..4 {
+            assert_eq!((scan(&state, 2), hits()), ((rows, 0), 2 * scans));
+        }
+        let (counts, _) = counted_scan(&state, 2);
+        assert_eq!(counts.eligible_bytes, pages.len() as u64);
+        assert!(counts.saved_by_columnar_cache_bytes > pages.len() as u64 / 2, "{counts:?}");
+
+        // A write voids the unit of its allocation unit only, until two scans have read its pages.
+        volume.write(object, 7 * BLOCK_BYTES as u64, &page(2)).unwrap();
+        assert_eq!(scan(&state, 2), (rows + 1, 0));
+        assert_eq!(scan(&state, 2), (rows + 1, 0));
+        assert_eq!((fill_columnar_cache(&state), scan(&state, 2)), (1, (rows + 1, 0)));
+
+        // Damaged flash: the scan encodes the pages again.
+        let before = hits();
+        for path in unit_files(&folder.path().join("flash")) {
+            let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+            let length = file.metadata().unwrap().len();
+            let zeros = vec![0; 64 << 10];
+            (0..length).step_by(zeros.len()).for_each(|at| file.write_all_at(&zeros, at).unwrap());
+        }
+        // As if the opened units had been evicted.
+        let state = Arc::new(CellState::new(volume.clone(), Arc::default(), Arc::default()));
+        assert_eq!(scan(&state, 2), (rows + 1, 0));
+        assert_eq!((hits(), volume.columnar_stats().unwrap().units), (before + 2, 0), "the damaged units are gone");
+        assert_eq!(scan(&state, 2), (rows + 1, 0));
+        volume.close().unwrap();
+    }
+
+    /// The filler reads the pages while a write is under way: the unit must not be used after the write.
+    #[test]
+    fn a_write_after_the_scan_voids_the_candidate() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = state_with_columnar_cache(folder.path());
+        let object = fixtures::create(&state.volume, "table");
+        state.volume.write(object, 0, &page(1).repeat((REGIONS * REGION_BLOCKS) as usize)).unwrap();
+        let rows = u64::from(REGIONS * REGION_BLOCKS);
+        assert_eq!([scan(&state, 1).0, scan(&state, 1).0], [rows, rows]);
+        state.volume.write(object, 0, &page(2)).unwrap();
+        assert_eq!(fill_columnar_cache(&state), 1, "only the allocation unit without the write");
+        assert_eq!(scan(&state, 1).0, rows - 1);
+        state.volume.close().unwrap();
     }
 
     fn state(folder: &Path) -> Arc<CellState> {

@@ -18,7 +18,8 @@ pub enum MemoryKind {
     PageCache,
     /// Opened compression units: [`super::UnitDirectories`].
     UnitDirectories,
-    /// Facts about regions and allocation units: [`super::StorageIndex`], verified checksums, incompressible units.
+    /// Facts about regions and allocation units: [`super::StorageIndex`], verified checksums, incompressible units, candidates for
+    /// the columnar cache.
     StorageIndex,
     /// Final transaction states: [`super::CommitCache`].
     CommitCache,

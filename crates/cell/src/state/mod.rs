@@ -6,6 +6,7 @@
 //! ([`memory`]).
 
 mod clock_cache;
+mod columnar_candidates;
 pub mod commit_cache;
 mod hash;
 mod helpers;
@@ -15,6 +16,7 @@ pub mod region_table;
 pub mod storage_index;
 mod unit_directories;
 
+pub use columnar_candidates::{Candidate, ColumnarCandidates, Heap};
 pub use commit_cache::{CommitCache, Incarnation, Transactions};
 pub use helpers::{HelperPermit, HelperThreads};
 pub use incompressible_units::IncompressibleUnits;
@@ -38,6 +40,8 @@ pub struct CellState {
     /// Shared with the storage's unit codec, which rebuilds pages for reads.
     pub unit_directories: Arc<UnitDirectories>,
     pub incompressible_units: IncompressibleUnits,
+    /// Allocation units that scans read raw, for the columnar cache.
+    pub columnar_candidates: ColumnarCandidates,
     /// Set when the cell shuts down: running scans and compressions then fail.
     pub stopping: AtomicBool,
     pub helper_threads: HelperThreads,
@@ -53,11 +57,12 @@ impl CellState {
         let eighth = regions.limit() / 8;
         Self {
             storage_index: StorageIndex::load(&volume, regions, 6 * eighth),
+            columnar_candidates: ColumnarCandidates::new(regions, eighth / 2, ColumnarCandidates::IDLE_MIN),
             volume,
             commit_cache: CommitCache::new(memory.account(MemoryKind::CommitCache)),
             verified_checksums: RegionTable::new(regions, eighth),
             unit_directories,
-            incompressible_units: IncompressibleUnits::new(regions, eighth),
+            incompressible_units: IncompressibleUnits::new(regions, eighth / 2),
             stopping: AtomicBool::new(false),
             helper_threads: HelperThreads::default(),
             iorm: Arc::default(),

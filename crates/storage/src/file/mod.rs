@@ -24,7 +24,7 @@ mod write;
 pub use locks::{ConversionGuard, SyncGuard, WriteGuard};
 pub use units::{
     BATCH_PAGES, CachedUnit, Checkpoint, CountedBytes, Extent, LogSequence, NewUnit, OpenUnit, PAGE, PAGE_BYTES,
-    StoredUnit, StoredUnitReader, UnitCodec, UnitImage, Units, cannot_rebuild, stored_bytes,
+    StoredUnit, StoredUnitReader, UnitCodec, UnitImage, UnitSlots, Units, cannot_rebuild, stored_bytes,
 };
 pub use versions::{Versions, regions};
 
@@ -43,7 +43,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use torn_blocks::TornBlocks;
-use units::{RedoLog, UnitSlots};
+use units::RedoLog;
 
 /// Maximum file size in bytes: region numbers are 32 bits.
 pub const SIZE_MAX: u64 = (u32::MAX as u64) << 20;

@@ -59,6 +59,8 @@ pub struct FlashOptions {
     pub disks: Vec<Arc<dyn Disk>>,
     /// Bytes that the cache uses on all flash disks together; None for most of their free space.
     pub size: Option<u64>,
+    /// Bytes that the columnar cache uses on all flash disks together, besides `size`; 0 for no columnar cache.
+    pub columnar_bytes: u64,
     /// Bytes of a segment. Another size empties the cache.
     pub segment_bytes: u64,
     /// Fills the cache in a background thread. Without it, a read that misses fills the cache before it returns.

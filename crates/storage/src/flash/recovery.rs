@@ -249,7 +249,7 @@ fn layout(options: &FlashOptions, disks: &[Arc<dyn Disk>], named: &Named, may_re
     }
     check_mounted(disks, &found, named)?;
     // Every disk stores as many segments as the others.
-    let space = smallest.saturating_mul(disks.len() as u64);
+    let space = smallest.saturating_mul(disks.len() as u64).saturating_sub(options.columnar_bytes);
     let fits =
         |size: u64| size.saturating_add(checkpoint_bytes(size, options.segment_bytes) * disks.len() as u64) <= space;
     // The free space changes from start to start, but another size empties the cache.
@@ -264,7 +264,7 @@ fn layout(options: &FlashOptions, disks: &[Arc<dyn Disk>], named: &Named, may_re
     if segments < FlashOptions::SEGMENTS_MIN || !fits(size) {
         let message = format!(
             "the flash cache of {} MiB does not fit: the flash disks have {} MiB for it, and the smallest size is {} MiB; \
-             change flash_cache_size, or free space on the flash disks",
+             change flash_cache_size or columnar_cache_size, or free space on the flash disks",
             size >> 20,
             space >> 20,
             (FlashOptions::SEGMENTS_MIN * options.segment_bytes).div_ceil(1 << 20)
@@ -413,7 +413,8 @@ fn recover(disks: &[Arc<dyn Disk>], note: &DiskNote, named: &Named) -> io::Resul
         checkpoint.segments.iter().map(|listed| (listed.number, *listed)).collect();
     let mut found = BTreeMap::new();
     for (index, disk) in disks.iter().enumerate() {
-        let numbers = disk.backing_files()?.into_iter().filter_map(|(ino, _)| segment_of(ino));
+        let segments = disk.backing_files()?.into_iter().filter(|(_, stream)| *stream == Stream::Data);
+        let numbers = segments.filter_map(|(ino, _)| segment_of(ino));
         for number in numbers.filter(|number| *number < note.segments && *number as usize % disks.len() == index) {
             match read_segment(disks, number, listed.get(&number))? {
                 FoundFile::Segment(segment) => drop(found.insert(number, segment)),

@@ -251,6 +251,9 @@ impl Volume {
             for extent in file.units().map(|units| units.extents()).unwrap_or_default() {
                 self.cache.forget(&extent.stored.cached, RegionIndex(0)..RegionIndex::MAX);
             }
+            if let Some(columnar) = &self.columnar {
+                columnar.remove_file(file.ino);
+            }
             match file.remove() {
                 Ok(()) => self.group.placement().forget(file.ino, &file.layout.disks),
                 Err(error) => log::warn!("{error}; the next restart removes the file"),

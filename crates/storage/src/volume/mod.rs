@@ -16,6 +16,7 @@ mod attributes;
 mod background;
 mod backlog;
 mod checkpoints;
+mod columnar;
 mod content;
 mod disk_changes;
 mod file_redundancy;
@@ -42,6 +43,7 @@ mod units;
 pub use crate::file::CachedUnit;
 pub use attributes::{Attr, SetAttr, SetTime};
 pub use backlog::Backlog;
+pub use columnar::CachedColumns;
 pub use content::Fallocate;
 pub use file_redundancy::FileRedundancy;
 pub use free_space::{DiskSpace, SpacePriority};
@@ -62,6 +64,7 @@ pub use crate::disk::Space as SpaceTotals;
 pub use crate::meta::{Kind, ROOT_INO};
 
 use crate::cache::{Cache, CacheStats};
+use crate::columnar::ColumnarCache;
 use crate::disk::Disk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::FileData;
@@ -109,6 +112,8 @@ pub struct Volume {
     times_dirty: Mutex<Vec<Ino>>,
     /// Files whose redo logs need a checkpoint.
     checkpoint_requests: Arc<CheckpointRequests>,
+    /// Compression units of raw allocation units on flash disks; None without a columnar cache.
+    columnar: Option<ColumnarCache>,
     rebalance: Arc<Rebalance>,
     repair_time: repair_time::RepairTime,
     /// Valid facts about files that the last clean stop saved.
@@ -236,6 +241,9 @@ impl Volume {
         let file = self.file(ino)?;
         let Some(flash) = self.group.flash() else { return Ok(self.flash_setting(ino)) };
         let former = flash.set_setting(ino, setting)?;
+        if let Some(columnar) = &self.columnar {
+            columnar.set_setting(ino, setting);
+        }
         if former != setting && (setting == FlashSetting::None || former == FlashSetting::Keep) {
             // Until a sync, the flash cache takes the dropped pages for changed ones.
             file.require_sync();

@@ -7,6 +7,7 @@ use super::repair_time::RepairTime;
 use super::saved_facts::FoundFacts;
 use super::{Namespace, Volume, VolumeOptions, now};
 use crate::cache::Cache;
+use crate::columnar::ColumnarCache;
 use crate::disk::{Condition, Disk, Stream, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::file::{FileData, Units};
@@ -41,8 +42,9 @@ impl Volume {
         let (stores, contents) = Stores::open(&group, is_new, initial)?;
         group.mark_ready()?;
         open_flash(&mut group, &options)?;
-        let volume = Self::assemble(group, stores, contents, free_space, options)?;
+        let mut volume = Self::assemble(group, stores, contents, free_space, options)?;
         volume.start_flash()?;
+        volume.open_columnar();
         volume.equalize_copies()?;
         if let Some(flash) = volume.group.flash() {
             flash.begin_fills();
@@ -104,6 +106,7 @@ impl Volume {
             post_commit_actions: Mutex::default(),
             times_dirty: Mutex::default(),
             checkpoint_requests: Arc::default(),
+            columnar: None,
             rebalance,
             repair_time,
             saved_facts: Mutex::default(),
@@ -162,6 +165,23 @@ impl Volume {
             let file = namespace.node(object.ino).ok().and_then(|node| node.file.as_ref());
             file.is_some_and(|file| object.stream == Stream::Data || file.units().is_some())
         })
+    }
+
+    /// Opens the columnar cache on the disks of the flash cache, and removes what an earlier process left there.
+    fn open_columnar(&mut self) {
+        let (Some(flash), Some(options)) = (self.group.flash().filter(|flash| flash.is_on()), &self.options.flash)
+        else {
+            return;
+        };
+        // A file of the cache has a descriptor on each flash disk.
+        let files_max = self.options.handles_max / 4 / flash.disks().len().max(1);
+        self.columnar = match options.columnar_bytes {
+            0 => {
+                ColumnarCache::remove_leftovers(flash.disks());
+                None
+            }
+            bytes => Some(ColumnarCache::open(flash.disks(), bytes, files_max)),
+        };
     }
 
     /// Recovers every file with compression units: afterwards redo logs are empty and unused space is punched.

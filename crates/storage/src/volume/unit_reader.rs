@@ -63,6 +63,24 @@ impl UnitReader {
         self.evictions_since_use.map(cached)
     }
 
+    /// Returns whether the unit consists of these bytes.
+    pub fn has_bytes(&self, bytes: &[u8]) -> bool {
+        self.extent.stored.has_bytes(bytes)
+    }
+
+    /// Returns a reader of a unit with its superseded pages, as of `version` of the allocation unit.
+    pub(super) fn new(
+        file: Arc<FileData>,
+        (extent, superseded): (Arc<Extent>, PageSet),
+        version: RegionVersion,
+        cache: &Arc<Cache>,
+    ) -> Self {
+        let (disk_bytes, disk_requests) = (AtomicU64::new(0), AtomicU64::new(0));
+        let evictions_since_use = extent.stored.note_use(cache.evictions());
+        let cache = cache.clone();
+        Self { _file: file, extent, superseded, version, disk_bytes, disk_requests, cache, evictions_since_use }
+    }
+
     fn counted(&self, read: impl FnOnce(&StoredUnitReader<'_>) -> io::Result<()>) -> io::Result<()> {
         let reader = StoredUnitReader::new(&self.extent.stored);
         let result = read(&reader);
@@ -102,16 +120,7 @@ impl Volume {
             Ok(extent.map(|extent| (version, superseded_with(&file, &extent, in_flight), extent)))
         })?;
         let Some((version, superseded, extent)) = snapshot else { return Ok(None) };
-        let (cache, evictions_since_use) = (self.cache.clone(), extent.stored.note_use(self.cache.evictions()));
-        Ok(Some(UnitReader {
-            _file: file.clone(),
-            extent,
-            superseded,
-            version,
-            cost: Mutex::default(),
-            cache,
-            evictions_since_use,
-        }))
+        Ok(Some(UnitReader::new(file.clone(), (extent, superseded), version, &self.cache)))
     }
 }
 

@@ -207,11 +207,16 @@ impl Volume {
     /// write changed its allocation unit since the version that it was staged with.
     pub fn publish_units(&self, mut staged: StagedUnits) -> Result<Vec<UnitStored>> {
         let Some(units) = staged.file.units().filter(|_| !staged.is_empty()) else { return Ok(Vec::new()) };
+        let aus: Vec<AuIndex> = staged.candidates.iter().map(|candidate| candidate.unit().stored.au).collect();
         let conversion = staged.file.lock_conversion();
         units.slots().sync(&conversion)?;
         let (results, sequence) = self.publish(&staged.file, units, &conversion, &mut staged.candidates)?;
         self.commit(sequence)?;
         self.run_post_commit_actions();
+        if let Some(columnar) = &self.columnar {
+            // Scans use the unit that is stored now.
+            aus.into_iter().for_each(|au| columnar.remove(staged.file.ino, au));
+        }
         Ok(results)
     }
 

@@ -27,6 +27,8 @@ impl ObjectType for FlashCacheContent {
             "cachedKeepSize",
             "cachedSize",
             "cellFlashCache",
+            "columnarCacheSize",
+            "columnarKeepSize",
             "dbID",
             "dbUniqueName",
             "hitCount",
@@ -57,6 +59,7 @@ fn objects(files: Vec<FlashContentFile>, names: &DatabaseNames) -> Vec<Object> {
             None => drop(contents.insert(name, file)),
             Some(content) => {
                 content.cached_bytes += file.cached_bytes;
+                content.columnar_bytes += file.columnar_bytes;
                 content.hits += file.hits;
                 content.misses += file.misses;
             }
@@ -68,12 +71,14 @@ fn objects(files: Vec<FlashContentFile>, names: &DatabaseNames) -> Vec<Object> {
 fn object(name: String, content: &FlashContentFile, names: &DatabaseNames) -> Object {
     let count = |number: Option<u32>| number.map_or(Value::Unset, |number| Value::Count(number.into()));
     let database = content.database.map_or(Value::Unset, |oid| names.name(&content.root, oid).into());
-    let kept = if content.setting == "KEEP" { content.cached_bytes } else { 0 };
+    let kept = |bytes| Value::Size(if content.setting == "KEEP" { bytes } else { 0 });
     vec![
         name.into(),
-        Value::Size(kept),
+        kept(content.cached_bytes),
         Value::Size(content.cached_bytes),
         content.setting.as_str().into(),
+        Value::Size(content.columnar_bytes),
+        kept(content.columnar_bytes),
         count(content.database),
         database,
         Value::Count(content.hits),
@@ -96,6 +101,7 @@ mod tests {
             relation,
             setting: setting.into(),
             cached_bytes: 8192,
+            columnar_bytes: 4096,
             hits: 2,
             misses: 3,
         };
@@ -110,9 +116,9 @@ mod tests {
         let document = json!({ "metrics": [{ "name": "cellar_database_info", "samples": [sample] }] });
         let found = objects(files, &DatabaseNames::of(&Metrics(&document)));
         let texts: Vec<Vec<String>> = found.iter().map(|object| object.iter().map(Value::text).collect()).collect();
-        assert_eq!(texts[0], ["data/base/5/100", "24K", "24K", "KEEP", "5", "data/5", "6", "9", "100"]);
-        assert_eq!(texts[1], ["data/base/5/1001", "0", "8K", "DEFAULT", "6", "sales", "2", "3", "1001"]);
-        assert_eq!(texts[2], ["data/pg_wal/1", "0", "8K", "DEFAULT", "", "", "2", "3", ""]);
+        assert_eq!(texts[0], ["data/base/5/100", "24K", "24K", "KEEP", "12K", "12K", "5", "data/5", "6", "9", "100"]);
+        assert_eq!(texts[1], ["data/base/5/1001", "0", "8K", "DEFAULT", "4K", "0", "6", "sales", "2", "3", "1001"]);
+        assert_eq!(texts[2], ["data/pg_wal/1", "0", "8K", "DEFAULT", "4K", "0", "", "", "2", "3", ""]);
         assert_eq!(texts.len(), 3);
     }
 }

@@ -32,6 +32,11 @@ impl Extent {
         Self { stored, tag, log_sequence, superseded, is_decompressing: false, durable, committed }
     }
 
+    /// Returns the extent of a unit outside the metadata, all of whose pages are current.
+    pub fn unlogged(stored: Arc<StoredUnit>, tag: u32, page_count: u32) -> Self {
+        Self::new(stored, tag, LogSequence(0), PageSet::new(page_count))
+    }
+
     /// Returns the number of pages that the unit contains.
     pub fn page_count(&self) -> u32 {
         self.superseded.page_count()

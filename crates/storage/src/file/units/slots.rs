@@ -6,7 +6,7 @@
 //!
 //! A slot is in use while a `StoredUnit` for it lives.
 
-use crate::disk::on_each;
+use crate::disk::{FileStore, Stream, on_each};
 use crate::error::Result;
 use crate::file::backing::Backing;
 use crate::file::locks::ConversionGuard;
@@ -31,6 +31,18 @@ pub struct UnitSlots {
 impl UnitSlots {
     pub fn new(ino: u64, layout: StripeLayout, unit_files: Box<[Backing]>) -> Arc<Self> {
         Arc::new(Self { ino, layout, unit_files, in_use: Mutex::default(), failed_syncs: AtomicU64::new(0) })
+    }
+
+    /// Returns the slots of unit files on `disks`, whose numbers are those of the layout.
+    pub fn on(ino: u64, layout: StripeLayout, disks: &[Arc<dyn FileStore>]) -> Arc<Self> {
+        let unit_file = |disk: &u16| Backing::new(ino, Stream::Units, disks[*disk as usize].clone());
+        let unit_files = layout.disks.iter().map(unit_file).collect();
+        Self::new(ino, layout, unit_files)
+    }
+
+    /// Removes the unit files from the disks.
+    pub fn remove(&self) -> Result<()> {
+        self.unit_files.iter().try_for_each(Backing::remove)
     }
 
     /// Returns the unit file with the slots of an allocation unit.

@@ -126,6 +126,12 @@ impl StoredUnit {
         }
     }
 
+    /// Returns whether the unit consists of these bytes.
+    pub fn has_bytes(&self, bytes: &[u8]) -> bool {
+        let checksums: Vec<u32> = bytes.chunks(CHECKSUM_BLOCK as usize).map(crc32c::crc32c).collect();
+        bytes.len() == self.length as usize && crc32c::crc32c(&encode(&checksums)) == self.checksum
+    }
+
     /// Marks the unit as unused: its slot is punched when the last reader drops the unit.
     pub fn mark_unused(&self) {
         self.is_unused.store(true, Ordering::Release);

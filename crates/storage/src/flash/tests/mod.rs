@@ -54,6 +54,7 @@ fn options(folder: &Path, size: u64) -> FlashOptions {
     FlashOptions {
         disks: vec![disk(folder.join("flash"))],
         size: Some(size),
+        columnar_bytes: 0,
         segment_bytes: SEGMENT,
         fills_in_background: false,
         timeout: None,

@@ -1,0 +1,212 @@
+//! The units of the columnar cache by file, and the order in which they are evicted.
+//!
+//! A unit replaces the least recently used ones, but only those that were not used since the previous scan of its allocation unit.
+//! Repeated scans of more than the cache can store therefore keep what is cached, and units that are no longer scanned leave.
+//!
+//! Units of files with KEEP are not evicted for those of other files. They fill at most [`KEEP_PERCENT`] of the cache.
+
+use crate::file::{Extent, UnitSlots};
+use crate::flash::FlashSetting;
+use cellar_format::units::{AuIndex, RegionVersion};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// The part of the cache that units of files with KEEP may fill, in percent, as in the flash cache.
+const KEEP_PERCENT: u64 = 80;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    Other,
+    Keep,
+}
+
+impl Class {
+    const COUNT: usize = 2;
+
+    /// Returns None for a file that is not cached.
+    pub fn of(setting: FlashSetting) -> Option<Self> {
+        match setting {
+            FlashSetting::Default => Some(Self::Other),
+            FlashSetting::Keep => Some(Self::Keep),
+            FlashSetting::None => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Entry {
+    pub extent: Arc<Extent>,
+    pub version: RegionVersion,
+    /// Bytes in flash.
+    pub bytes: u64,
+    /// The last use, in nanoseconds since 1970.
+    pub used: i64,
+}
+
+/// The space for a unit.
+#[derive(Debug)]
+pub struct Wanted {
+    pub bytes: u64,
+    pub class: Class,
+    pub previous_use: Option<i64>,
+}
+
+#[derive(Debug)]
+struct CachedFile {
+    slots: Arc<UnitSlots>,
+    class: Class,
+    entries: BTreeMap<AuIndex, Entry>,
+}
+
+#[derive(Debug, Default)]
+pub struct Table {
+    files: HashMap<u64, CachedFile>,
+    /// The units of each class, in the order of their last use.
+    order: [BTreeSet<(i64, u64, AuIndex)>; Class::COUNT],
+    bytes: [u64; Class::COUNT],
+    /// Bytes of units that are being written.
+    pub reserved_bytes: u64,
+}
+
+impl Table {
+    pub fn bytes(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+
+    pub fn bytes_in(&self, class: Class) -> u64 {
+        self.bytes[class as usize]
+    }
+
+    pub fn len(&self) -> usize {
+        self.order.iter().map(BTreeSet::len).sum()
+    }
+
+    pub fn bytes_of(&self, ino: u64) -> u64 {
+        self.files.get(&ino).map_or(0, |file| file.entries.values().map(|entry| entry.bytes).sum())
+    }
+
+    pub fn entry(&self, ino: u64, au: AuIndex) -> Option<&Entry> {
+        self.files.get(&ino)?.entries.get(&au)
+    }
+
+    /// Returns whether the slots are those of the file.
+    pub fn has(&self, ino: u64, slots: &Arc<UnitSlots>) -> bool {
+        self.files.get(&ino).is_some_and(|file| Arc::ptr_eq(&file.slots, slots))
+    }
+
+    /// Records a use of a unit.
+    pub fn touch(&mut self, ino: u64, au: AuIndex, now: i64) {
+        let Some(file) = self.files.get_mut(&ino) else { return };
+        let (order, Some(entry)) = (&mut self.order[file.class as usize], file.entries.get_mut(&au)) else { return };
+        order.remove(&(entry.used, ino, au));
+        entry.used = now;
+        order.insert((now, ino, au));
+    }
+
+    /// Adds a unit of a file that has slots. Returns the unit that it replaces.
+    pub fn insert(&mut self, (ino, au): (u64, AuIndex), class: Class, entry: Entry) -> Option<Arc<Extent>> {
+        let replaced = self.remove(ino, au);
+        let file = self.files.get_mut(&ino)?;
+        if file.entries.is_empty() {
+            file.class = class;
+        }
+        self.order[file.class as usize].insert((entry.used, ino, au));
+        self.bytes[file.class as usize] += entry.bytes;
+        file.entries.insert(au, entry);
+        replaced
+    }
+
+    /// Removes a unit. Its slot is punched when the last reader drops the extent: the caller does so without a lock.
+    pub fn remove(&mut self, ino: u64, au: AuIndex) -> Option<Arc<Extent>> {
+        let file = self.files.get_mut(&ino)?;
+        let entry = file.entries.remove(&au)?;
+        self.order[file.class as usize].remove(&(entry.used, ino, au));
+        self.bytes[file.class as usize] -= entry.bytes;
+        Some(entry.extent)
+    }
+
+    /// Removes a file. Returns its slots.
+    pub fn remove_file(&mut self, ino: u64) -> Option<Arc<UnitSlots>> {
+        self.remove_entries(ino);
+        self.files.remove(&ino).map(|file| file.slots)
+    }
+
+    fn remove_entries(&mut self, ino: u64) -> Vec<Arc<Extent>> {
+        let aus: Vec<AuIndex> = self.files.get(&ino).map_or(Vec::new(), |file| file.entries.keys().copied().collect());
+        aus.into_iter().filter_map(|au| self.remove(ino, au)).collect()
+    }
+
+    /// Moves the units of a file to a class. Without a class, removes and returns them.
+    pub fn set_class(&mut self, ino: u64, class: Option<Class>) -> Vec<Arc<Extent>> {
+        let Some(class) = class else { return self.remove_entries(ino) };
+        let Some(file) = self.files.get_mut(&ino) else { return Vec::new() };
+        let from = std::mem::replace(&mut file.class, class);
+        for (au, entry) in &file.entries {
+            let key = (entry.used, ino, *au);
+            self.order[from as usize].remove(&key);
+            self.order[class as usize].insert(key);
+            self.bytes[from as usize] -= entry.bytes;
+            self.bytes[class as usize] += entry.bytes;
+        }
+        Vec::new()
+    }
+
+    /// Returns the slots of a file, `new` ones if it has none. None if there are too many files.
+    pub fn slots(
+        &mut self,
+        ino: u64,
+        files_max: usize,
+        new: impl FnOnce() -> Arc<UnitSlots>,
+    ) -> Option<Arc<UnitSlots>> {
+        if let Some(file) = self.files.get(&ino) {
+            return Some(file.slots.clone());
+        }
+        if self.files.len() >= files_max {
+            // A file without units that nobody reads any more.
+            let is_unused = |file: &CachedFile| file.entries.is_empty() && Arc::strong_count(&file.slots) == 1;
+            let unused: Vec<u64> = self.files.iter().filter(|(_, file)| is_unused(file)).map(|(ino, _)| *ino).collect();
+            for unused in unused {
+                if let Some(Err(error)) = self.remove_file(unused).map(|slots| slots.remove()) {
+                    log::warn!("{error}; the next restart frees the space");
+                }
+            }
+        }
+        if self.files.len() >= files_max {
+            return None;
+        }
+        let slots = new();
+        let file = CachedFile { slots: slots.clone(), class: Class::Other, entries: BTreeMap::new() };
+        self.files.insert(ino, file);
+        Some(slots)
+    }
+
+    /// Removes units until a new one fits. Returns the removed ones; None, without a change, if the new one has no place.
+    pub fn make_space(&mut self, wanted: &Wanted, capacity_bytes: u64) -> Option<Vec<Arc<Extent>>> {
+        let victims = self.victims(wanted, capacity_bytes)?;
+        Some(victims.into_iter().filter_map(|(ino, au)| self.remove(ino, au)).collect())
+    }
+
+    /// Returns the units that a new one would replace; None if the new one has no place.
+    pub fn victims(&self, wanted: &Wanted, capacity_bytes: u64) -> Option<Vec<(u64, AuIndex)>> {
+        let Wanted { bytes, class, previous_use } = *wanted;
+        let keep_max = capacity_bytes.saturating_mul(KEEP_PERCENT) / 100;
+        let keeps = class == Class::Keep && self.bytes_in(Class::Keep) + bytes <= keep_max;
+        let from = if keeps { Class::Other } else { class };
+        let total = self.bytes() + self.reserved_bytes + bytes;
+        let mut excess = total.saturating_sub(capacity_bytes);
+        if class == Class::Keep && !keeps {
+            excess = excess.max((self.bytes_in(Class::Keep) + bytes).saturating_sub(keep_max));
+        }
+        let mut victims = Vec::new();
+        let mut candidates = self.order[from as usize].iter();
+        while excess > 0 {
+            let (used, ino, au) = *candidates.next()?;
+            if !keeps && previous_use.is_none_or(|previous| used >= previous) {
+                return None;
+            }
+            excess = excess.saturating_sub(self.entry(ino, au).map_or(0, |entry| entry.bytes));
+            victims.push((ino, au));
+        }
+        Some(victims)
+    }
+}
