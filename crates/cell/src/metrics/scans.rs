@@ -35,7 +35,7 @@ impl ScanCounters {
 type Statistic = (&'static str, &'static str, fn(&ScanStats) -> Value);
 
 /// Help texts contain Oracle's name of the statistic where one exists.
-const STATISTICS: [Statistic; 17] = [
+const STATISTICS: [Statistic; 18] = [
     ("cellar_smart_scan_eligible_bytes_total", "cell physical IO bytes eligible for predicate offload", |stats| {
         Value::Integer(stats.eligible_bytes)
     }),
