@@ -117,6 +117,15 @@ fn every_change_of_a_byte_makes_the_unit_void() {
     volume.close().unwrap();
 }
 
+/// Ends the other thread, also after a failed assertion.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// A unit that is found after a write was acknowledged contains the write, whatever the threads do meanwhile. Fails if the cache
 /// does not compare versions: then a unit of pages that were read before the write is found after it.
 #[test]
@@ -132,6 +141,7 @@ fn a_write_that_races_with_the_publication_is_never_missed() {
                 store(&volume, ino, 0, None);
             }
         });
+        let done = Done(&is_done);
         let mut found = 0;
         for number in 0..WRITES {
             volume.write(ino, 4096, &number.to_le_bytes()).unwrap();
@@ -148,7 +158,7 @@ fn a_write_that_races_with_the_publication_is_never_missed() {
                 std::thread::yield_now();
             }
         }
-        is_done.store(true, Ordering::Release);
+        drop(done);
         filler.join().unwrap();
         found
     });
