@@ -75,10 +75,9 @@ impl UnitReader {
         version: RegionVersion,
         cache: &Arc<Cache>,
     ) -> Self {
-        let (disk_bytes, disk_requests) = (AtomicU64::new(0), AtomicU64::new(0));
         let evictions_since_use = extent.stored.note_use(cache.evictions());
         let cache = cache.clone();
-        Self { _file: file, extent, superseded, version, disk_bytes, disk_requests, cache, evictions_since_use }
+        Self { _file: file, extent, superseded, version, cost: Mutex::default(), cache, evictions_since_use }
     }
 
     fn counted(&self, read: impl FnOnce(&StoredUnitReader<'_>) -> io::Result<()>) -> io::Result<()> {
