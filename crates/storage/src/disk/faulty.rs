@@ -12,6 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An operation that fails with `errno`, on average once in `one_in` calls; never if `one_in` is 0.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +31,12 @@ pub enum Fault {
     },
     /// Every sync waits until the faults are replaced.
     HeldSync,
+    /// Every sync takes a time, and on average once in `one_in` calls a longer one.
+    SlowSync {
+        usual: Duration,
+        outlier: Duration,
+        one_in: u64,
+    },
     /// Every read waits until the faults are replaced.
     HeldRead,
     /// Every read of one inode's files waits until the faults are replaced.
@@ -182,6 +189,7 @@ impl Injector {
 
     fn sync(&self) -> io::Result<()> {
         self.delay_sync();
+        self.sleep_in_sync();
         let mut state = self.state.lock();
         for fault in state.faults.clone() {
             if let Fault::Sync { errno, one_in } = fault {
@@ -189,6 +197,19 @@ impl Injector {
             }
         }
         Ok(())
+    }
+
+    fn sleep_in_sync(&self) {
+        let time = {
+            let mut state = self.state.lock();
+            let random = state.next();
+            state.faults.iter().find_map(|fault| match fault {
+                Fault::SlowSync { outlier, one_in, .. } if random.is_multiple_of(*one_in) => Some(*outlier),
+                Fault::SlowSync { usual, .. } => Some(*usual),
+                _ => None,
+            })
+        };
+        time.into_iter().for_each(std::thread::sleep);
     }
 
     fn delay_sync(&self) {

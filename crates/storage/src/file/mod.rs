@@ -14,6 +14,7 @@ mod kernel_file;
 mod locks;
 mod read;
 mod recovery;
+mod redo;
 mod sync;
 mod torn_blocks;
 mod unit_pages;
@@ -31,6 +32,7 @@ pub use versions::{Versions, regions};
 use crate::cache::{Cache, CachedFile};
 use crate::disk::{Check, Condition, Examined, FileStamp, FileStore, Stream};
 use crate::error::{Context, Error, Result};
+use crate::flash_log::Capture;
 use crate::group::StripeLayout;
 use crate::meta::{ExtentRecord, FileContent};
 use backing::Backing;
@@ -64,6 +66,8 @@ pub struct FileData {
     deferred_sync_error: Mutex<Option<Error>>,
     in_flight: RwLock<Option<InFlightWrite>>,
     kernel_file: KernelFile,
+    /// The writes since the last sync, of a file whose syncs use the flash log.
+    redo: OnceLock<Mutex<Capture>>,
     /// A write has failed, and the backing files may be longer than the file. Changes under the write lock.
     is_overlong: AtomicBool,
     backing: Box<[Backing]>,
@@ -122,6 +126,7 @@ impl FileData {
             deferred_sync_error: Mutex::new(None),
             in_flight: RwLock::new(None),
             kernel_file: KernelFile::default(),
+            redo: OnceLock::new(),
             is_overlong: AtomicBool::new(false),
             backing,
             units: OnceLock::new(),

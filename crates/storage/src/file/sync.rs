@@ -16,6 +16,12 @@ impl FileData {
     pub fn require_sync(&self) {
         let unit_files = self.units().into_iter().flat_map(|units| units.unit_files());
         self.backing.iter().chain(unit_files).for_each(Backing::require_sync);
+        self.require_disks();
+    }
+
+    /// Returns the deferred error of an earlier internal sync and clears it.
+    pub fn take_deferred_error(&self) -> Result<()> {
+        self.deferred_sync_error.lock().take().map_or(Ok(()), Err)
     }
 
     /// Keeps the error of an internal sync for the next sync that a client requests. The kernel reports a write-back
@@ -52,6 +58,6 @@ impl SyncGuard<'_> {
 
     /// Returns the deferred error of an earlier internal sync and clears it.
     pub fn take_deferred_error(&self) -> Result<()> {
-        self.file.deferred_sync_error.lock().take().map_or(Ok(()), Err)
+        self.file.take_deferred_error()
     }
 }

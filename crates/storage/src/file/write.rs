@@ -76,6 +76,7 @@ impl WriteGuard<'_> {
     /// afterwards. The backing files may be longer than the file until [`Self::undo_growth`] or the next
     /// [`FileData::lock_write`].
     pub fn undo_write(&self, changed: Range<u64>, size: u64) {
+        self.require_disks();
         self.is_overlong.store(true, Ordering::Release);
         let mut in_flight = self.in_flight.write();
         *in_flight = None;
@@ -107,6 +108,7 @@ impl WriteGuard<'_> {
 
     /// Truncates or extends the file to `size` bytes.
     pub fn truncate(&self, size: u64) -> Result<()> {
+        self.require_disks();
         let last_disk_index = self.layout.last_disk_index(size);
         for (disk_index, backing) in self.backing.iter().enumerate() {
             backing.set_length(size, Some(disk_index) == last_disk_index)?;
@@ -117,6 +119,7 @@ impl WriteGuard<'_> {
 
     /// Allocates disk space for a range. Unless `keep_size`, the caller grows the size afterwards.
     pub fn allocate(&self, range: Range<u64>, keep_size: bool) -> Result<()> {
+        self.require_disks();
         let size = self.size()?;
         let result = self.layout.pieces(range.clone()).try_for_each(|Piece { disk_index, range }| {
             self.backing[disk_index].allocate(range.start, range.end - range.start, keep_size)
@@ -130,6 +133,7 @@ impl WriteGuard<'_> {
 
     /// Makes a range of the backing files a hole.
     pub fn punch(&self, range: Range<u64>) -> Result<()> {
+        self.require_disks();
         let mut pieces = self.layout.pieces(range);
         pieces.try_for_each(|Piece { disk_index, range }| {
             self.backing[disk_index].punch(range.start, range.end - range.start)

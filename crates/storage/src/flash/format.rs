@@ -44,7 +44,7 @@ impl Generation {
         Ok(Self(bytes))
     }
 
-    fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+    pub fn read(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
         Ok(Self(reader.take(Self::BYTES, "generation")?.try_into().expect("16 bytes")))
     }
 }

@@ -26,8 +26,9 @@ mod tests;
 mod waiting;
 
 pub use disk::FlashCachedDisk;
-pub use format::Object;
+pub use format::{Generation, Object};
 pub use notes::CellDisks;
+pub use recovery::{is_plain_directory, is_usable};
 pub use setting::{FlashContent, FlashSetting};
 pub use statistics::FlashStats;
 pub(crate) use statistics::from_flash;
@@ -38,7 +39,7 @@ use crate::error::Result;
 use crate::request::SMALL_BYTES_MAX;
 use eviction::Maintenance;
 use filler::Filler;
-use format::{BLOCK, Generation, Piece};
+use format::{BLOCK, Piece};
 use index::{CachedObject, Change, NeedsIntent};
 use location::{Location, PAGE_BYTES, SegmentPages};
 use log::{Log, Segment};
@@ -85,6 +86,9 @@ enum Mode {
     Failing,
     Off,
 }
+
+/// The note of a flash disk that has a flash log.
+pub const FLASH_LOG_NOTE: &str = "flash_log";
 
 /// Bytes of a region.
 const REGION_BYTES: u64 = region::REGION_PAGES as u64 * location::PAGE;

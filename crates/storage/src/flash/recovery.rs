@@ -15,7 +15,7 @@ use super::log::{Log, Segment, disk_of, ino_of, segment_of};
 use super::notes::{IntentNotes, Named};
 use super::setting::FlashSetting;
 use super::statistics::Counters;
-use super::{CellDisks, FlashCache, FlashOptions, Mode, could_not, notes};
+use super::{CellDisks, FLASH_LOG_NOTE, FlashCache, FlashOptions, Mode, could_not, notes};
 use crate::disk::{Disk, Stream, WatchedDisk};
 use crate::error::{Context, Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
@@ -221,7 +221,7 @@ fn order(disks: &[Arc<dyn Disk>]) -> Result<Vec<Arc<dyn Disk>>> {
             return Err(Error::new(ErrorKind::Locked, message));
         }
         let note = disk.read_note(DiskNote::NAME).context(|| could_not("read", disk.as_ref()))?;
-        if note.is_none() && !disk.is_blank().context(|| could_not("read", disk.as_ref()))? {
+        if note.is_none() && !is_usable(disk.as_ref()).context(|| could_not("read", disk.as_ref()))? {
             let message =
                 format!("{path} is neither empty nor a flash disk; name an empty directory or a blank device");
             return Err(Error::new(ErrorKind::ForeignDisk, message));
@@ -301,8 +301,7 @@ fn checkpoint_bytes(size: u64, segment_bytes: u64) -> u64 {
 fn check_mounted(disks: &[Arc<dyn Disk>], notes: &[Option<DiskNote>], named: &Named) -> Result<()> {
     // With another number of flash disks, an empty one was added.
     let is_changed = notes.iter().flatten().any(|note| note.count as usize != disks.len());
-    let is_plain = |path: &Path| path.is_dir() && !is_mount_point(path);
-    let empty = disks.iter().zip(notes).find(|(disk, note)| note.is_none() && is_plain(disk.path()));
+    let empty = disks.iter().zip(notes).find(|(disk, note)| note.is_none() && is_plain_directory(disk.path()));
     match empty.map(|(disk, _)| disk.path().display()) {
         Some(path) if named.by_any && !is_changed => {
             let message = format!(
@@ -313,6 +312,17 @@ fn check_mounted(disks: &[Arc<dyn Disk>], notes: &[Option<DiskNote>], named: &Na
         }
         _ => Ok(()),
     }
+}
+
+/// Returns whether a disk is a flash disk, or blank.
+pub fn is_usable(disk: &dyn Disk) -> io::Result<bool> {
+    let has = |name| disk.read_note(name).map(|note| note.is_some());
+    Ok(has(DiskNote::NAME)? || has(FLASH_LOG_NOTE)? || disk.is_blank()?)
+}
+
+/// Returns whether a flash disk is a directory on which no file system is mounted.
+pub fn is_plain_directory(path: &Path) -> bool {
+    path.is_dir() && !is_mount_point(path)
 }
 
 fn is_mount_point(path: &Path) -> bool {

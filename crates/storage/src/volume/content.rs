@@ -146,6 +146,9 @@ impl Volume {
             self.forget_cached(file, changed);
             return Err(self.with_path(file.ino, error));
         }
+        if file.is_redo() && self.captures_redo() {
+            write.capture_write(offset, data);
+        }
         write.end_write();
         file.torn_blocks.end(&(offset..end));
         self.touch_content(file);

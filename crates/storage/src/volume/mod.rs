@@ -5,7 +5,7 @@
 //! - Changes that a sync acknowledged survive a crash of the process or of the machine.
 //! - A write reaches the operating system before it is acknowledged, so a crash of the process alone loses no
 //!   acknowledged write of a file whose name is committed. A cluster with only a tablespace on the cell survives the crash
-//!   without recovery, and relies on this.
+//!   without recovery, and relies on this. Of files with a flash log (WAL), a write that no sync followed may have been undone.
 //! - After a crash of the machine, a block without a sync reads as an earlier version or as zeros, never as bytes of
 //!   another file.
 //! - A scan never sees part of a write, unless the write failed.
@@ -20,6 +20,7 @@ mod columnar;
 mod content;
 mod disk_changes;
 mod file_redundancy;
+mod flash_log;
 mod free_space;
 mod inspect;
 mod names;
@@ -69,6 +70,7 @@ use crate::disk::Disk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::FileData;
 use crate::flash::{FlashContent, FlashSetting, FlashStats};
+use crate::flash_log::FlashLog;
 use crate::group::Group;
 use crate::meta::{CommitSequence, Stores};
 use crate::now;
@@ -78,8 +80,8 @@ use free_space::FreeSpace;
 use parking_lot::{Mutex, RwLock};
 use prefetcher::Prefetcher;
 use rebalance::Rebalance;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use sync::PostCommitAction;
 
 pub type Ino = u64;
@@ -119,6 +121,8 @@ pub struct Volume {
     /// Valid facts about files that the last clean stop saved.
     saved_facts: Mutex<Option<SavedFacts>>,
     passthrough: passthrough::Passthrough,
+    /// Set at the end of the recovery.
+    flash_log: OnceLock<Arc<FlashLog>>,
     options: VolumeOptions,
     background: Mutex<Option<Background>>,
     scrub: scrub::Scrub,
@@ -136,7 +140,7 @@ impl Volume {
 
     /// Makes every change durable and stops. The volume must not be used afterwards.
     pub fn close(&self) -> Result<()> {
-        let result = self.sync();
+        let result = self.sync().and_then(|()| self.close_flash_log());
         self.abandon();
         if result.is_ok() {
             if let Some(flash) = self.group.flash()
@@ -162,6 +166,9 @@ impl Volume {
             background.stop();
         }
         self.prefetcher.stop();
+        if let Some(log) = self.flash_log.get() {
+            log.stop();
+        }
         if let Some(flash) = self.group.flash() {
             flash.stop();
         }
@@ -309,6 +316,9 @@ impl Drop for Volume {
     fn drop(&mut self) {
         self.checkpoint_requests.stop();
         self.prefetcher.stop();
+        if let Some(log) = self.flash_log.get() {
+            log.stop();
+        }
         if let Some(flash) = self.group.flash() {
             flash.stop();
         }

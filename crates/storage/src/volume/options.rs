@@ -3,6 +3,7 @@
 use super::PageCheck;
 use crate::file::UnitCodec;
 use crate::flash::FlashOptions;
+use crate::flash_log::FlashLogOptions;
 use crate::group::mirror::Patience;
 use crate::group::{AuSize, GroupOptions, Redundancy};
 use cellar_format::wire::FileType;
@@ -48,6 +49,8 @@ pub struct VolumeOptions {
     pub wal_passthrough: bool,
     /// Caches pages of files on flash disks.
     pub flash: Option<FlashOptions>,
+    /// Writes redo to a flash disk, too, and acknowledges it when flash or the cell disks have it.
+    pub flash_log: Option<FlashLogOptions>,
     /// Threads that load regions ahead of scans.
     pub prefetch_threads: usize,
     /// Maximum number of backing files kept open, with up to two descriptors each.
@@ -92,6 +95,7 @@ impl Default for VolumeOptions {
             cache_bytes: 64 << 20,
             wal_passthrough: false,
             flash: None,
+            flash_log: None,
             prefetch_threads: 8,
             handles_max: 4096,
             root_uid: 0,

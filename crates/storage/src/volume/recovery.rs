@@ -12,6 +12,7 @@ use crate::disk::{Condition, Disk, Stream, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::file::{FileData, Units};
 use crate::flash::{FlashCache, Object};
+use crate::flash_log::Opening;
 use crate::group::Group;
 use crate::group::mirror::Mirror;
 use crate::group::rebalance::{inode_of, key_of};
@@ -19,8 +20,8 @@ use crate::meta::{AuKey, Batch, CommitSequence, Contents, FIRST_INO, Inode, Kind
 use cellar_format::units::BLOCK_BYTES;
 use parking_lot::{Mutex, RwLock};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
+use std::sync::{Arc, OnceLock};
 
 impl Volume {
     pub(super) fn recover(disks: Vec<Arc<dyn Disk>>, options: VolumeOptions) -> Result<Self> {
@@ -41,6 +42,7 @@ impl Volume {
         let facts = if is_new { None } else { FoundFacts::take(&group) };
         let (stores, contents) = Stores::open(&group, is_new, initial)?;
         group.mark_ready()?;
+        let redo = open_flash_log(&group, &options)?;
         open_flash(&mut group, &options)?;
         let mut volume = Self::assemble(group, stores, contents, free_space, options)?;
         volume.start_flash()?;
@@ -55,6 +57,7 @@ impl Volume {
         volume.recover_units()?;
         volume.free_space.replenish();
         volume.configure_file_redundancy(is_new)?;
+        volume.start_flash_log(redo)?;
         Ok(volume)
     }
 
@@ -111,6 +114,7 @@ impl Volume {
             repair_time,
             saved_facts: Mutex::default(),
             passthrough: Default::default(),
+            flash_log: OnceLock::new(),
             options,
             background: Mutex::new(None),
             scrub: Default::default(),
@@ -207,6 +211,16 @@ impl Volume {
         self.run_post_commit_actions();
         Ok(())
     }
+}
+
+/// Reads the redo that an earlier start left in flash, before anything changes the flash disks.
+fn open_flash_log(group: &Group, options: &VolumeOptions) -> Result<Opening> {
+    if options.flash_log.as_ref().is_some_and(|log| log.size > 0) && options.wal_passthrough {
+        let message = "the flash log and wal_passthrough exclude each other: the kernel writes WAL without the cell; remove \
+                       flash_log_size or wal_passthrough";
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    Opening::new(options.flash_log.as_ref(), group.cell_disks().as_ref(), options.force_degraded)
 }
 
 /// Opens the flash cache of the group. Without one, makes durable that no later start uses an earlier one.

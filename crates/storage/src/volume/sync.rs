@@ -23,6 +23,9 @@ impl Volume {
     /// Makes a file's data durable, and the metadata up to `changed`.
     pub(super) fn sync_file(&self, file: &Arc<FileData>, changed: CommitSequence) -> Result<()> {
         let Some(units) = file.units() else {
+            if let Some(log) = self.flash_log_for(file) {
+                return self.sync_redo(log, file, changed);
+            }
             // No retry after an error: the kernel would report a second sync of the lost pages as a success.
             file.sync()?;
             return self.commit(changed);

@@ -148,6 +148,7 @@ impl Volume {
     pub fn stage_units(&self, ino: Ino) -> Result<StagedUnits> {
         let file = self.file(ino)?;
         file.check_not_passed_through()?;
+        self.end_redo(&file)?;
         Ok(StagedUnits { file, candidates: Vec::new() })
     }
 
