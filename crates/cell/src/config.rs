@@ -7,7 +7,7 @@ use crate::disks::DiskModel;
 use cellar_format::wire::FileType;
 use cellar_storage::disk::{FileMedium, ModelParameters, within};
 use cellar_storage::iorm::Objective;
-use cellar_storage::{AuSize, FlashOptions, Patience, Redundancy};
+use cellar_storage::{AuSize, FlashLogOptions, FlashOptions, Patience, Redundancy};
 use nix::unistd::{Gid, Uid, User};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -39,6 +39,8 @@ pub struct Config {
     pub disk_group: DiskGroup,
     /// The flash cache; None without one.
     pub flash_cache: Option<FlashCache>,
+    /// Bytes of the flash log; None without one.
+    pub flash_log_size: Option<u64>,
     /// The kernel reads and writes WAL without the cell where one backing file contains it.
     pub wal_passthrough: bool,
     /// Start although disks are missing that may have newer data; set by an option of the command, not in the file.
@@ -80,7 +82,8 @@ pub struct FlashCache {
     pub disks: Vec<PathBuf>,
     /// The device model of each flash disk.
     pub models: Vec<Option<DiskModel>>,
-    /// Bytes on all flash disks together; None for most of their free space.
+    /// Bytes on all flash disks together; None for most of their free space. Zero for no cache: the flash disks have only the flash
+    /// log.
     pub size: Option<u64>,
     /// Bytes of the columnar cache on all flash disks together; 0 for no columnar cache.
     pub columnar_bytes: u64,
@@ -108,6 +111,7 @@ struct File {
     flash_disks: Option<Vec<PathBuf>>,
     flash_cache_size: Option<String>,
     columnar_cache_size: Option<String>,
+    flash_log_size: Option<String>,
     flash_model: Option<OneOrEach>,
     metrics: Option<FileMetrics>,
     iorm: Option<FileIorm>,
@@ -208,6 +212,8 @@ impl Config {
         let flash_disks = file.flash_disks.as_deref();
         let sizes = (file.flash_cache_size.as_deref(), file.columnar_cache_size.as_deref());
         let flash_cache = flash_cache(flash_disks, sizes, (file.flash_model, time_scale), (&mount, &disks))?;
+        let wal_passthrough = file.wal_passthrough.unwrap_or(false);
+        let flash_log_size = flash_log_size(file.flash_log_size.as_deref(), flash_cache.as_ref(), wal_passthrough)?;
         if redundancy == Redundancy::External
             && (failure_groups.iter().any(Option::is_some) || file.disk_group.preferred_read.is_some())
         {
@@ -281,7 +287,8 @@ impl Config {
                 file_redundancy,
             },
             flash_cache,
-            wal_passthrough: file.wal_passthrough.unwrap_or(false),
+            flash_log_size,
+            wal_passthrough,
             mount,
             force_degraded: false,
         })
@@ -362,6 +369,43 @@ fn flash_cache(
     }
     let models = models(model, time_scale, disks.len(), "flash_model")?;
     Ok(Some(FlashCache { disks, models, size, columnar_bytes }))
+}
+
+/// Returns the size of the flash log; None if none is configured.
+fn flash_log_size(
+    size: Option<&str>,
+    flash: Option<&FlashCache>,
+    wal_passthrough: bool,
+) -> Result<Option<u64>, String> {
+    let Some(size) = size.map(|size| parse_size(size, "flash_log_size")).transpose()? else {
+        return match flash {
+            Some(FlashCache { size: Some(0), columnar_bytes: 0, .. }) => {
+                Err("flash_cache_size = \"0\" leaves nothing for the flash disks; remove flash_disks, or write \
+                     flash_log_size = \"512MiB\""
+                    .into())
+            }
+            _ => Ok(None),
+        };
+    };
+    let (smallest, largest) = (FlashLogOptions::SIZE_MIN, FlashLogOptions::SIZE_MAX);
+    if flash.is_none() {
+        return Err("flash_log_size needs flash_disks; name at least one directory or device".into());
+    }
+    if wal_passthrough {
+        return Err(
+            "flash_log_size and wal_passthrough exclude each other: with wal_passthrough, the kernel writes WAL \
+                    without the cell; remove one of them"
+                .into(),
+        );
+    }
+    if !(smallest..=largest).contains(&size) {
+        return Err(format!(
+            "flash_log_size must be {} MiB to {} GiB; \"512MiB\" is usual",
+            smallest >> 20,
+            largest >> 30
+        ));
+    }
+    Ok(Some(size.next_multiple_of(4096)))
 }
 
 /// Returns the device model of each of `count` disks, which `key` names. An empty name means no model.
@@ -657,6 +701,10 @@ mod tests {
         refused("flash_disks = [\"/f\"]\ncolumnar_cache_size = \"1MiB\"", "columnar_cache_size is less than 64 MiB");
         let columnar = parse("flash_disks = [\"/f\"]\ncolumnar_cache_size = \"1GiB\"").unwrap().unwrap();
         assert_eq!((columnar.columnar_bytes, flash.columnar_bytes), (1 << 30, 0));
+        refused("flash_log_size = \"512MiB\"", "needs flash_disks");
+        refused("flash_disks = [\"/f\"]\nflash_log_size = \"1MiB\"", "4 MiB to 64 GiB");
+        refused("flash_disks = [\"/f\"]\nflash_log_size = \"5MiB\"\nwal_passthrough = true", "exclude each other");
+        refused("flash_disks = [\"/f\"]\nflash_cache_size = \"0\"", "leaves nothing");
         refused("flash_disks = [\"f\"]", "write the path from /");
         refused("flash_disks = [\"/f\", \"/f/\"]", "names /f twice");
         refused("flash_disks = [\"/d\"]", "is a cell disk, too");

@@ -18,7 +18,8 @@ use crate::unit_codec::Codec;
 use cellar_storage::disk::{Disk, OverlayDisk, within};
 use cellar_storage::iorm::Iorm;
 use cellar_storage::{
-    AbsentDisk, ErrorKind, FlashOptions, ReadOnlyVolume, Redundancy, Volume, VolumeOptions, forms_new_group,
+    AbsentDisk, ErrorKind, FlashLogOptions, FlashOptions, ReadOnlyVolume, Redundancy, Volume, VolumeOptions,
+    forms_new_group,
 };
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -221,6 +222,7 @@ fn open_volume(
     let reserve = config.disk_group.reserve_bytes;
     // A file type may have three copies.
     let copies = if has_copies { Redundancy::High } else { Redundancy::External }.copies() as u64;
+    let flash = config.flash_cache.as_ref().map(|flash| flash_options(flash, iorm));
     let options = VolumeOptions {
         reserve_bytes: reserve.unwrap_or_else(|| default_reserve(machine_memory_bytes(), &disk_sizes)),
         au_size: config.disk_group.au_size,
@@ -232,7 +234,9 @@ fn open_volume(
         patience: config.disk_group.patience,
         force_degraded: config.force_degraded,
         cache_bytes: config.cache_bytes,
-        flash: config.flash_cache.as_ref().map(|flash| flash_options(flash, iorm)),
+        flash: flash.clone().filter(|flash| flash.size != Some(0)),
+        // Without a size, redo of an earlier start is written to its files.
+        flash_log: flash.map(|flash| FlashLogOptions::new(flash.disks, config.flash_log_size.unwrap_or(0))),
         wal_passthrough: config.wal_passthrough,
         // A backing file may have a second descriptor for direct reads, on each disk with a copy.
         handles_max: (descriptors.saturating_sub(DESCRIPTORS_RESERVED) / (2 * copies)).max(64) as usize,

@@ -161,15 +161,15 @@ fn objects_of_a_running_cell_are_listed_and_altered() {
     assert_eq!(cell.text("alter diskgroup all scrub stop"), "DiskGroup DG_c1 scrub stopped\n");
 
     assert_eq!(cell.text("list flashcache detail"), "", "without flash disks there is none");
-    assert_eq!(cell.text("list metriccurrent where name like 'FC_.*'"), "");
+    assert_eq!(cell.text("list flashlog detail"), "");
+    assert_eq!(cell.text("list metriccurrent where name like 'F[CL]_.*'"), "");
     for (command, expected) in [
-        ("list flashlog", "CELL-90003: FLASHLOG: this cell has no flash log"),
         ("list iormprofile", "CELL-90003: IORMPROFILE: this cell has no profiles"),
         (
             "list metrichistory where collectionTime > yesterday",
             "CELL-90007: \"yesterday\" is not a time; write one like '2026-08-06T11:30:00'",
         ),
-        ("create flashlog all", "CELL-90003: FLASHLOG: this cell has no flash log"),
+        ("create flashlog all", "CELL-90004: CREATE: the objects of a cell follow from its configuration file"),
         ("drop celldisk CD_00_c1", "CELL-90004: DROP: the objects of a cell follow from its configuration file"),
         (
             "list celldisk cd_07_c1",
@@ -384,14 +384,19 @@ fn commands_come_from_options_files_and_standard_input() {
         (Some(1), "CELL-90006: ALTER changes the cell, which option -m forbids\n")
     );
 
-    let script = "REM a script\nspool log\nset echo on\nlist flashlog\n@inner.scl\nlist cell -\n  detail\n";
+    let script = "REM a script\nspool log\nset echo on\nlist lun\n@inner.scl\nlist cell -\n  detail\n";
     fs::write(cell.path("outer.scl"), script).unwrap();
     fs::write(cell.path("inner.scl"), "list cell attributes name; exit; list celldisk").unwrap();
     let output = run(&["-e", "@outer.scl"]);
     assert_eq!(output.status.code(), Some(1), "one of the commands fails, and the others run");
-    assert_eq!(text(&output), "> list flashlog\n> @inner.scl\n> list cell attributes name\n\t c1\n> exit\n");
+    assert_eq!(text(&output), "> list lun\n> @inner.scl\n> list cell attributes name\n\t c1\n> exit\n");
     let spooled = fs::read_to_string(cell.path("log")).unwrap();
-    assert!(spooled.contains("CELL-90003: FLASHLOG: this cell has no flash log\n> @inner.scl\n"), "{spooled}");
+    assert!(
+        spooled.contains(
+            "CELL-90003: LUN: this cell does not manage devices; LIST CELLDISK shows its disks\n> @inner.scl\n"
+        ),
+        "{spooled}"
+    );
     let missing = run(&["-e", "start", "missing.scl"]);
     assert!(errors(&missing).starts_with("CELL-90008: could not read missing.scl"), "{}", errors(&missing));
     fs::write(cell.path("endless.scl"), "@endless.scl").unwrap();

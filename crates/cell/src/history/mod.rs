@@ -29,13 +29,14 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The beginnings of the names of metrics that the history contains.
-const FAMILIES: [&str; 7] = [
+const FAMILIES: [&str; 8] = [
     "cellar_cell_info",
     "cellar_start_time_seconds",
     "cellar_cpu_seconds_total",
     "cellar_iorm_",
     "cellar_disk_",
     "cellar_flash_cache_",
+    "cellar_flash_log_",
     "cellar_smart_scan_",
 ];
 

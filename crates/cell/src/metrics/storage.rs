@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use cellar_storage::disk::{DiskIoCount, ModelStatus};
 use cellar_storage::{
-    ColumnarStats, DiskMode, DiskSpace, FlashStats, GroupDisk, OperationCounts, ScrubReport, ScrubState, Volume,
+    ColumnarStats, DiskMode, DiskSpace, FlashLogStats, FlashStats, GroupDisk, OperationCounts, ScrubReport, ScrubState,
+    Volume,
 };
 
 use super::Source;
@@ -25,6 +26,7 @@ impl Source for StorageMetrics {
         families.extend(self.page_cache());
         families.extend(self.flash_cache());
         families.extend(self.columnar_cache());
+        families.extend(self.flash_log());
         families.extend(self.backlog());
         families
     }
@@ -321,6 +323,99 @@ impl StorageMetrics {
         let gauges = gauges.map(|(name, help, figure)| Family::gauge(name, help).with(&stats, value(figure)));
         let counters = counters.map(|(name, help, figure)| Family::counter(name, help).with(&stats, value(figure)));
         gauges.into_iter().chain(counters).collect()
+    }
+
+    fn flash_log(&self) -> Vec<Family> {
+        type Figure = (&'static str, &'static str, fn(&FlashLogStats) -> u64);
+        let stats: Vec<FlashLogStats> = self.volume.flash_log_stats().into_iter().collect();
+        let value = |figure: fn(&FlashLogStats) -> u64| {
+            move |stats: &FlashLogStats| (Labels::new(), Value::Integer(figure(stats)))
+        };
+        let gauges: [Figure; 3] = [
+            ("cellar_flash_log_online", "1 if the flash log is used, 0 after its flash disk failed", |stats| {
+                u64::from(stats.is_on)
+            }),
+            ("cellar_flash_log_size_bytes", "Size of the flash log", |stats| stats.size_bytes),
+            (
+                "cellar_flash_log_unreleased_records",
+                "Records of the flash log that the cell disks do not have yet",
+                |stats| stats.unreleased_records,
+            ),
+        ];
+        let counters: [Figure; 17] = [
+            ("cellar_flash_log_writes_total", "Syncs of WAL files that used the flash log", |stats| stats.writes),
+            ("cellar_flash_log_flash_bytes_total", "Bytes that the flash log wrote to flash", |stats| {
+                stats.flash_bytes
+            }),
+            ("cellar_flash_log_flash_first_total", "Syncs of WAL files that flash made durable first", |stats| {
+                stats.flash_first
+            }),
+            (
+                "cellar_flash_log_disk_first_total",
+                "Syncs of WAL files that the cell disks made durable first",
+                |stats| stats.disk_first,
+            ),
+            (
+                "cellar_flash_log_actual_outliers_total",
+                "Syncs of WAL files that took more than 500 ms on flash and on cell disks",
+                |stats| stats.actual_outliers,
+            ),
+            (
+                "cellar_flash_log_prevented_outliers_total",
+                "Syncs of WAL files that took more than 500 ms on cell disks only",
+                |stats| stats.prevented_outliers,
+            ),
+            (
+                "cellar_flash_log_flash_only_outliers_total",
+                "Syncs of WAL files that took more than 500 ms on flash only",
+                |stats| stats.flash_only_outliers,
+            ),
+            (
+                "cellar_flash_log_skips_busy_total",
+                "Syncs of WAL files without the flash log because the flash disk was busy",
+                |stats| stats.skips_busy,
+            ),
+            (
+                "cellar_flash_log_skips_large_total",
+                "Syncs of WAL files without the flash log because of their size",
+                |stats| stats.skips_large,
+            ),
+            (
+                "cellar_flash_log_skips_no_buffer_total",
+                "Syncs of WAL files without the flash log because it was full",
+                |stats| stats.skips_no_buffer,
+            ),
+            (
+                "cellar_flash_log_skips_metadata_total",
+                "Syncs of WAL files without the flash log: new, truncated or renamed files",
+                |stats| stats.skips_metadata,
+            ),
+            (
+                "cellar_flash_log_skip_outliers_total",
+                "Syncs of WAL files without the flash log that took more than 500 ms",
+                |stats| stats.skip_outliers,
+            ),
+            ("cellar_flash_log_flash_errors_total", "Errors of the flash disk of the flash log", |stats| {
+                stats.flash_errors
+            }),
+            ("cellar_flash_log_disk_errors_total", "Failed syncs of WAL files on the cell disks", |stats| {
+                stats.disk_errors
+            }),
+            ("cellar_flash_log_syncs_total", "Syncs of WAL files of a cell with a flash log", |stats| stats.syncs),
+            (
+                "cellar_flash_log_applied_records_total",
+                "Records of the flash log that the start wrote to WAL files",
+                |stats| stats.applied_records,
+            ),
+            ("cellar_flash_log_applied_bytes_total", "Bytes of redo that the start wrote to WAL files", |stats| {
+                stats.applied_bytes
+            }),
+        ];
+        let seconds = |stats: &FlashLogStats| (Labels::new(), Value::Real(stats.sync_nanoseconds as f64 / 1e9));
+        let gauges = gauges.map(|(name, help, figure)| Family::gauge(name, help).with(&stats, value(figure)));
+        let counters = counters.map(|(name, help, figure)| Family::counter(name, help).with(&stats, value(figure)));
+        let times = Family::counter("cellar_flash_log_sync_seconds_total", "Durations of syncs of WAL files");
+        gauges.into_iter().chain(counters).chain([times.with(&stats, seconds)]).collect()
     }
 
     fn backlog(&self) -> Vec<Family> {

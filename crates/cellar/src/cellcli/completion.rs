@@ -81,7 +81,7 @@ mod tests {
         check("alter griddisk all ina", 19, &["inactive"]);
         check("alter ce", 6, &["celldisk"]);
         check("help list metricc", 10, &["metriccurrent"]);
-        check("list flashlog d", 14, &[]);
+        check("list lun d", 9, &[]);
         check("start ", 6, &[]);
         check("list\u{a0}gr", 6, &["griddisk"]);
     }

@@ -13,6 +13,10 @@ pub fn disk_group_name(cell: &str) -> String {
     format!("DG_{cell}")
 }
 
+pub fn flash_log_name(cell: &str) -> String {
+    format!("{cell}_FLASHLOG")
+}
+
 pub fn flash_cache_name(cell: &str) -> String {
     format!("{cell}_FLASHCACHE")
 }

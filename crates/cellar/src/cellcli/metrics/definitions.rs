@@ -1,6 +1,6 @@
 //! The metrics: name, description, type, unit, and how each is computed.
 
-use super::super::names::{cell_disk_name, flash_cache_name, grid_disk_name};
+use super::super::names::{cell_disk_name, flash_cache_name, flash_log_name, grid_disk_name};
 use super::super::value::Value;
 use super::reading::{Counter, MeasuredObject, Reading};
 use std::sync::OnceLock;
@@ -29,6 +29,7 @@ pub enum MeasuredType {
     ConsumerGroup,
     Database,
     FlashCache,
+    FlashLog,
     GridDisk,
     SmartIo,
 }
@@ -44,6 +45,8 @@ enum Formula {
     Per(f64, Counter),
     /// The increase as a percentage of the increase of another counter.
     PercentOf(Counter),
+    /// The counter as a percentage of the sum of it and of another one; 100 if both are zero.
+    PercentWith(Counter),
     /// The increase, a time of cell disks, as a percentage of the time of all cell disks.
     PercentOfDisks,
 }
@@ -67,6 +70,7 @@ impl Definition {
             MeasuredType::ConsumerGroup => "IORM_CONSUMER_GROUP",
             MeasuredType::Database => "IORM_DATABASE",
             MeasuredType::FlashCache => "FLASHCACHE",
+            MeasuredType::FlashLog => "FLASHLOG",
             MeasuredType::GridDisk => "GRIDDISK",
             MeasuredType::SmartIo => "SMARTIO",
         }
@@ -82,6 +86,7 @@ impl Definition {
         match self.measured {
             MeasuredType::Cell => one(reading.cell()),
             MeasuredType::FlashCache => one(flash_cache_name(&reading.cell())),
+            MeasuredType::FlashLog => one(flash_log_name(&reading.cell())),
             MeasuredType::SmartIo => one("SMARTIO".to_owned()),
             MeasuredType::CellDisk => of_disks(cell_disk_name),
             MeasuredType::GridDisk => of_disks(grid_disk_name),
@@ -91,7 +96,7 @@ impl Definition {
     }
 
     pub fn needs_two_readings(&self) -> bool {
-        !matches!(self.formula, Formula::Total(_))
+        !matches!(self.formula, Formula::Total(_) | Formula::PercentWith(_))
     }
 
     /// Returns whether the cell has the counters of the metric.
@@ -100,8 +105,16 @@ impl Definition {
     }
 
     pub fn at(&self, reading: &Reading, object: &str) -> Option<Value> {
-        let Formula::Total(scale) = self.formula else { return None };
-        Some(self.quantity(reading.counter(self.counter, object)? / scale))
+        let counted = reading.counter(self.counter, object)?;
+        let number = match self.formula {
+            Formula::Total(scale) => counted / scale,
+            Formula::PercentWith(other) => match counted + reading.counter(other, object)? {
+                0.0 => 100.0,
+                sum => 100.0 * counted / sum,
+            },
+            _ => return None,
+        };
+        Some(self.quantity(number))
     }
 
     /// Returns None if a counter does not exist or has started from zero again, or if no time has passed.
@@ -110,7 +123,7 @@ impl Definition {
         let ratio = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         let part = increase(self.counter)?;
         Some(self.quantity(match self.formula {
-            Formula::Total(_) => return self.at(after, object),
+            Formula::Total(_) | Formula::PercentWith(_) => return self.at(after, object),
             Formula::PerSecond(scale) => ratio(part / scale, after.seconds_since(before)),
             Formula::Per(scale, other) => ratio(part / scale, increase(other)?),
             Formula::PercentOf(other) => 100.0 * ratio(part, increase(other)?),
@@ -130,6 +143,7 @@ pub fn definitions() -> &'static [Definition] {
         all.extend(of_disks("CD", "a cell disk", MeasuredType::CellDisk));
         all.extend(of_disks("GD", "a grid disk", MeasuredType::GridDisk));
         all.extend(of_flash_cache());
+        all.extend(of_flash_log());
         all.extend(of_io_classes("CG", "this consumer group", MeasuredType::ConsumerGroup));
         all.extend(of_io_classes("DB", "this database", MeasuredType::Database));
         all.extend(of_smart_io());
@@ -355,6 +369,79 @@ fn of_flash_cache() -> Vec<Definition> {
         Formula::Total(MIB),
     );
     METRICS.into_iter().flat_map(of_metric).chain([used]).collect()
+}
+
+/// The metrics of the flash log. A write of redo is a sync of a WAL file.
+fn of_flash_log() -> Vec<Definition> {
+    const METRICS: [(&str, &str, &str); 11] = [
+        (
+            "FL_ACTUAL_OUTLIERS",
+            "Number of times that redo writes to flash and to disk both exceeded the outlier threshold",
+            "actual_outliers",
+        ),
+        ("FL_DISK_FIRST", "Number of redo writes that were first written to disk", "disk_first"),
+        ("FL_DISK_IO_ERRS", "Number of disk I/O errors that the flash log encountered", "disk_errors"),
+        ("FL_FLASH_FIRST", "Number of redo writes that were first written to flash", "flash_first"),
+        ("FL_FLASH_IO_ERRS", "Number of flash I/O errors that the flash log encountered", "flash_errors"),
+        (
+            "FL_FLASH_ONLY_OUTLIERS",
+            "Number of times that redo writes to flash exceeded the outlier threshold and those to disk did not",
+            "flash_only_outliers",
+        ),
+        ("FL_IO_W", "Number of redo writes that the flash log serviced", "writes"),
+        (
+            "FL_IO_W_SKIP_BUSY",
+            "Number of redo writes that the flash log could not service because the flash disk was busy",
+            "skips_busy",
+        ),
+        (
+            "FL_IO_W_SKIP_LARGE",
+            "Number of redo writes that the flash log could not service because they were too large",
+            "skips_large",
+        ),
+        (
+            "FL_IO_W_SKIP_NO_BUFFER",
+            "Number of redo writes that the flash log could not service because it had no free space",
+            "skips_no_buffer",
+        ),
+        (
+            "FL_PREVENTED_OUTLIERS",
+            "Number of times that redo writes to disk exceeded the outlier threshold and those to flash did not",
+            "prevented_outliers",
+        ),
+    ];
+    let define = |name, description, metric_type, unit, counter, formula| Definition {
+        name,
+        description,
+        metric_type,
+        unit,
+        measured: MeasuredType::FlashLog,
+        counter,
+        formula,
+    };
+    let of = |family: &str| Counter::FlashCache(text(format!("cellar_flash_log_{family}_total")));
+    let total = |(name, description, family): (&'static str, &'static str, &str)| {
+        define(name, description, MetricType::Cumulative, "IO requests", of(family), Formula::Total(1.0))
+    };
+    let skip_outliers = "Number of redo writes that did not use the flash log and exceeded the outlier threshold";
+    let written = "Number of megabytes that the flash log wrote to flash";
+    let efficiency = "Efficiency of the flash log: prevented outliers as a percentage of all outliers";
+    METRICS
+        .into_iter()
+        .map(total)
+        .chain([
+            total(("FL_SKIP_OUTLIERS", skip_outliers, "skip_outliers")),
+            define("FL_IO_FL_BY_W", written, MetricType::Cumulative, "MB", of("flash_bytes"), Formula::Total(MIB)),
+            define(
+                "FL_EFFICIENCY_PERCENTAGE",
+                efficiency,
+                MetricType::Instantaneous,
+                "%",
+                of("prevented_outliers"),
+                Formula::PercentWith(of("actual_outliers")),
+            ),
+        ])
+        .collect()
 }
 
 /// The metrics of what I/O resource management counts by database or consumer group.

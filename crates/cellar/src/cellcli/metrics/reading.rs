@@ -28,7 +28,7 @@ pub enum Counter {
     DiskErrors,
     /// Durations of all reads, writes and syncs. Its increase per second is the average number in progress.
     DiskBusySeconds,
-    /// A family of metrics of the flash cache.
+    /// A family of metrics of the flash cache or of the flash log.
     FlashCache(&'static str),
     /// A family of metrics of I/O resource management, of one size of requests or of both.
     Iorm {
@@ -234,7 +234,7 @@ impl Reading {
                 let seconds = |operation| self.of_disk("cellar_disk_operation_seconds", disk, operation, "sum");
                 Some(seconds("read")? + seconds("write")? + seconds("sync")?)
             }
-            // Without a flash cache, the families have no samples.
+            // Without a flash cache or a flash log, its families have no samples.
             Counter::FlashCache(family) => self.single(family),
             Counter::Iorm { family, size } => self.of_io_class(family, disk, size),
             Counter::IormMode => self.single("cellar_iorm_mode_number"),

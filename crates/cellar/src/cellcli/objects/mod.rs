@@ -9,6 +9,7 @@ mod disk_group_changes;
 mod disks;
 mod flash_cache;
 mod flash_cache_content;
+mod flash_log;
 mod iorm_plan;
 mod metric_current;
 mod metric_definition;
@@ -101,13 +102,14 @@ pub trait ObjectType: Sync {
 }
 
 /// All object types that a cell has.
-static TYPES: [&dyn ObjectType; 11] = [
+static TYPES: [&dyn ObjectType; 12] = [
     &cell::Cell,
     &disks::CELL_DISK,
     &disks::GRID_DISK,
     &disk_group::DiskGroup,
     &flash_cache::FlashCache,
     &flash_cache_content::FlashCacheContent,
+    &flash_log::FlashLog,
     &database::Database,
     &iorm_plan::IormPlan,
     &metric_definition::MetricDefinition,
@@ -116,10 +118,9 @@ static TYPES: [&dyn ObjectType; 11] = [
 ];
 
 /// Object types of Oracle's CellCLI that a cell does not have, and why.
-const ABSENT: [(&str, &str); 7] = [
+const ABSENT: [(&str, &str); 6] = [
     ("ALERTDEFINITION", "this cell raises no alerts; dist/prometheus-alerts.yml has alert rules for Prometheus"),
     ("ALERTHISTORY", "this cell raises no alerts; dist/prometheus-alerts.yml has alert rules for Prometheus"),
-    ("FLASHLOG", "this cell has no flash log"),
     ("IORMPROFILE", "this cell has no profiles; ALTER IORMPLAN has a directive for each database"),
     ("LUN", "this cell does not manage devices; LIST CELLDISK shows its disks"),
     ("PHYSICALDISK", "this cell does not manage devices; LIST CELLDISK shows its disks"),
