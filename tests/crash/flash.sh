@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A cluster on a cell with a flash cache: kill -9 of the cell and of Postgres under pgbench, with a flash disk that stays, that is
+# A cluster on a cell with a flash cache, first also with a flash log: kill -9 of the cell and of Postgres under pgbench, with a flash disk that stays, that is
 # an older copy, and that is lost. Cell disks that follow a device model are slow, so pages are read from flash.
 #
 #   flash.sh
@@ -36,6 +36,14 @@ copy_flash() {
     sql flash postgres -c "UPDATE aside SET filler = 'changed' WHERE id % 50 = 0" -c CHECKPOINT
 }
 
+# Checks that commits go to the flash log.
+log_is_used() {
+    check "LIST FLASHLOG shows the flash log" grep -q normal <(flash_cache flashlog)
+    local writes
+    writes=$(flash_cache "metriccurrent where name = FL_IO_W" | grep -oE '[0-9,.]+ IO requests' | tr -dc '0-9')
+    check "commits use the flash log" test "$writes" -gt 0
+}
+
 # kill_under_load [COMMAND ...]: runs pgbench, COMMAND in the middle, and kills the cell and Postgres.
 kill_under_load() {
     bench -c 3 -T 20 >"$WORK/load.log" 2>&1 &
@@ -51,7 +59,7 @@ kill_under_load() {
 
 run() {
     cell_configure cell1 16MiB "$WORK/disk"
-    sed -i "s|^log_level|flash_disks = [\"$flash\"]\nflash_cache_size = \"192MiB\"\nlog_level|" "$WORK/cell1.toml"
+    sed -i "s|^log_level|flash_disks = [\"$flash\"]\nflash_cache_size = \"192MiB\"\nflash_log_size = \"16MiB\"\nlog_level|" "$WORK/cell1.toml"
     printf 'model = "hdd-7k2"\nmodel_time_scale = 0.01\n' >>"$WORK/cell1.toml"
     cell_start cell1
     cluster_create flash "$data" --data-checksums
@@ -62,10 +70,13 @@ run() {
     sql flash postgres -c "CREATE TABLE aside AS SELECT id, repeat('x', 500) AS filler FROM generate_series(1, 8000) id" \
         -c "VACUUM (FREEZE) aside" -c CHECKPOINT
 
-    kill_under_load true
+    kill_under_load log_is_used
+    # The redo that only flash has is written to its files, and the flash log removed.
+    sed -i '/^flash_log_size/d' "$WORK/cell1.toml"
     cell_start cell1
     cluster_start flash "$data"
     check_after "the flash disk stays"
+    check "the flash log is removed" test ! -e "$flash/flash_log_ring"
 
     # The copy is made while the cell runs, and lacks later changes.
     kill_under_load copy_flash
