@@ -99,6 +99,7 @@ impl History {
         let inner = disks.pop().unwrap();
         let breakable = flash.map(|(breaker, _)| Arc::new(BreakableDisk { inner, breaker: breaker.clone() }));
         let cache = breakable.clone().filter(|_| self.with_cache).map(|disk| FlashOptions {
+            columnar_bytes: 0,
             disks: vec![disk],
             size: Some(16 * (64 << 10)),
             segment_bytes: 64 << 10,
