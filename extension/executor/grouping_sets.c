@@ -22,11 +22,15 @@ begin_grouping_sets(CustomScanState *node, EState *estate, int eflags)
 	node->custom_ps = list_make1(ExecInitNode(linitial(cscan->custom_plans), estate, eflags));
 }
 
-/* The child has the same target list, and both nodes return virtual slots. */
+/*
+ * The child has the same target list, and both nodes return virtual slots.  The
+ * executor may have built a projection, because setrefs.c leaves constants in
+ * the target list and refers to the first of equal expressions.  It must not be
+ * evaluated: a constant group key is NULL in the rows of other grouping sets.
+ */
 static TupleTableSlot *
 exec_grouping_sets(CustomScanState *node)
 {
-	Assert(node->ss.ps.ps_ProjInfo == NULL);
 	return ExecProcNode(linitial(node->custom_ps));
 }
 

@@ -312,6 +312,18 @@ cellar_estimate_groups(PlannerInfo *root, CellarAggregateSpec *aggregation, List
 								aggregation->input != NULL ? key_expressions(aggregation->target) :
 								get_sortgrouplist_exprs(aggregation->group_clause, targetlist),
 								rows, NULL, NULL);
+
+	/*
+	 * PostgreSQL's estimate for several columns is at most about a tenth of the
+	 * rows.  Where no grouping set has all keys, PostgreSQL's own plan has far
+	 * fewer groups than the cell returns.
+	 */
+	if (aggregation->grouping_sets != NIL && !cellar_has_finest_set(aggregation))
+	{
+		PathTarget	keys = {.exprs = key_expressions(aggregation->target)};
+
+		aggregation->groups = Max(aggregation->groups, Min(rows, cellar_count_combinations(root, &keys, rows)));
+	}
 }
 
 /*
@@ -361,6 +373,9 @@ cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 		cellar_note_aggregate(RelationGetRelid(relation), 0, NULL, reason);
 		return;
 	}
+	/* Paths of another extension may have replaced PostgreSQL's paths for the grouping sets. */
+	if (root->parse->groupingSets != NIL && aggregation.grouping_sets == NIL)
+		return;
 	if (!cellar_has_partial_states(root, extra))
 	{
 		cellar_add_distinct_aggregate_paths(root, rel, relation, grouped_rel, extra);

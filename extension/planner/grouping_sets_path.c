@@ -70,6 +70,26 @@ needs_sorted_rows(const List *rollups)
 	return false;
 }
 
+/* Returns whether a grouping set has all group keys. */
+bool
+cellar_has_finest_set(const CellarAggregateSpec *aggregation)
+{
+	const GroupingSetsPath *path = linitial(aggregation->grouping_sets);
+	ListCell   *lc;
+
+	foreach(lc, path->rollups)
+	{
+		ListCell   *set;
+
+		foreach(set, lfirst_node(RollupData, lc)->gsets)
+		{
+			if (list_length(lfirst(set)) == list_length(aggregation->group_clause))
+				return true;
+		}
+	}
+	return false;
+}
+
 /* Adds paths that finalize the partial states of a path, with the methods of PostgreSQL's paths. */
 void
 cellar_add_grouping_sets_paths(PlannerInfo *root, RelOptInfo *grouped_rel, const CellarAggregateSpec *aggregation,

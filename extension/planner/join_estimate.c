@@ -432,6 +432,11 @@ missing_cost(PlannerInfo *root, const Path *path, bool filtered)
 			row_cost = cpu_operator_cost * (list_length(((const AggPath *) path)->groupClause) +
 											list_length(path->pathtarget->exprs));
 			break;
+		case T_GroupingSetsPath:
+			child = ((const GroupingSetsPath *) path)->subpath;
+			row_cost = cpu_operator_cost * list_length(((const GroupingSetsPath *) path)->rollups) *
+				list_length(path->pathtarget->exprs);
+			break;
 		case T_GroupPath:
 			child = ((const GroupPath *) path)->subpath;
 			break;

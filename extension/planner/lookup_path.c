@@ -331,7 +331,8 @@ cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *gr
 		.targetlist = extra->targetList
 	};
 
-	if (!joins_suitable(root, input_rel) || cellar_aggregation_unsuitable(root) != NULL)
+	if (!joins_suitable(root, input_rel) || cellar_aggregation_unsuitable(root) != NULL ||
+		(root->parse->groupingSets != NIL && aggregation.grouping_sets == NIL))
 		return;
 	if (cellar_has_partial_states(root, extra))
 	{

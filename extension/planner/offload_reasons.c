@@ -19,6 +19,7 @@
 #include "catalog/namespace.h"
 #include "executor/executor.h"
 #include "funcapi.h"
+#include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
 #include "rewrite/rewriteManip.h"
@@ -213,6 +214,17 @@ cellar_install_offload_reasons(void)
 	ExecutorStart_hook = executor_start;
 }
 
+/* Replaces the placeholders that a subquery below grouping sets leaves, which have no SQL text. */
+static Node *
+without_placeholders(Node *node, void *context)
+{
+	if (node == NULL)
+		return NULL;
+	if (IsA(node, PlaceHolderVar))
+		return without_placeholders((Node *) ((PlaceHolderVar *) node)->phexpr, context);
+	return expression_tree_mutator(node, without_placeholders, context);
+}
+
 /* Returns the SQL text of the note's expression. */
 static char *
 expression_text(Note *note, const char *name)
@@ -221,7 +233,7 @@ expression_text(Note *note, const char *name)
 
 	if (contain_subplans(note->expr))
 		return pstrdup("(with a subquery)");
-	expr = copyObject(note->expr);
+	expr = without_placeholders(note->expr, NULL);
 	ChangeVarNodes(expr, note->varno, 1, 0);
 	return deparse_expression(expr, deparse_context_for(name, note->relid), false, false);
 }

@@ -147,6 +147,11 @@ SELECT region, count(*), sum(price), bool_and(paid) FROM sales WHERE id < 0 GROU
 SELECT region, rank() OVER (ORDER BY sum(price) DESC), sum(price) + 1 FROM sales GROUP BY ROLLUP (region) ORDER BY 2;
 SELECT x, s.* FROM generate_series(0, 2) x, LATERAL (SELECT paid, count(*) FROM sales WHERE quantity < x GROUP BY ROLLUP (paid)) s ORDER BY 1, 2, 3;
 SELECT DISTINCT grouping(region), min(rate) FROM sales GROUP BY ROLLUP (region) ORDER BY 1, 2 LIMIT 1;
+SELECT 'x' AS x, region, count(*), count(*) FROM sales GROUP BY ROLLUP (region) ORDER BY region;
+SELECT count(*) FROM (SELECT region, sum(price) FROM sales GROUP BY ROLLUP (region)) s;
+SELECT x, y, count(*) FROM (SELECT region x, region y FROM sales) s GROUP BY ROLLUP (x, y) ORDER BY grouping(y), x;
+SELECT k, count(*) FROM (SELECT md5(product) AS k FROM sales) s GROUP BY ROLLUP (k) ORDER BY k LIMIT 1;
+SELECT what, expression, reason FROM cellar.why_not_offloaded;
 PREPARE sets(int) AS SELECT region, $1 + 1, count(*) FROM sales WHERE id < $1 GROUP BY ROLLUP (region) ORDER BY 1;
 SET plan_cache_mode = force_generic_plan;
 EXECUTE sets(3000);

@@ -326,6 +326,7 @@ extern const CustomPathMethods cellar_grouping_sets_path_methods;
 extern const CustomScanMethods cellar_grouping_sets_methods;
 
 extern List *cellar_grouping_sets(const RelOptInfo *grouped_rel);
+extern bool cellar_has_finest_set(const CellarAggregateSpec *aggregation);
 extern void cellar_add_grouping_sets_paths(PlannerInfo *root, RelOptInfo *grouped_rel,
 										   const CellarAggregateSpec *aggregation, Path *path, GroupPathExtraData *extra);
 
