@@ -133,12 +133,12 @@ columnar_query="SELECT g, count(*), sum(v), max(note) FROM c WHERE v > 500 AND n
     SELECT id, v FROM c WHERE g < 900 ORDER BY v DESC LIMIT 10; SELECT sum(v), count(note), sum(w) FROM c JOIN dim USING (g);"
 columnar() { cellcli "list flashcachecontent attributes columnarCacheSize where objectNumber = $(q "SELECT pg_relation_filenode('c')")" | tr -dc '0-9.KMG'; }
 scan_columns() { q "$scanning $columnar_query" >/dev/null; columnar; }
-filled() { [ -n "$(scan_columns | tr -d 0)" ] && echo filled; }
+filled() { [ -z "$(scan_columns | tr -d 0)" ] || echo filled; }
 # same: prints "same" if the results with and without the cell are equal.
 same() {
     q "$scanning BEGIN ISOLATION LEVEL REPEATABLE READ; $columnar_query COMMIT" >"$WORK/on" || return 0
     q "BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL cellar.cell_offload_processing = off; $columnar_query COMMIT" >"$WORK/off"
-    cmp -s "$WORK/on" "$WORK/off" && echo same
+    ! cmp -s "$WORK/on" "$WORK/off" || echo same
 }
 # Both results in one snapshot, while others write.
 same_while_written() {
@@ -188,6 +188,7 @@ q "SELECT cellar.set_flash_cache('c', 'none')" >/dev/null
 check_equal "NONE removes a table from it" "$(scan_columns | tr -d 0)" ""
 q "TRUNCATE c"
 check_equal "after TRUNCATE, too, results are those of PostgreSQL" "$(same)" same
+q "DROP TABLE c, dim"
 
 # ---------------------------------------------------------------- pg_dump
 q "SELECT cellar.set_tablespace_flash_cache('plain', 'none')" >/dev/null
