@@ -106,24 +106,6 @@ is_safe_arithmetic(OpExpr *expr)
 		!unbounded_walker((Node *) expr, NULL);
 }
 
-/* Returns whether the function is extract() of a date or timestamp, with a field that all of them have. */
-static bool
-is_safe_extract(const FuncExpr *expr)
-{
-	static const char *const fields[] = {"year", "quarter", "month", "week", "day", "dow", "doy"};
-	const Const *field = expr->args == NIL ? NULL : linitial(expr->args);
-
-	if ((expr->funcid != F_EXTRACT_TEXT_DATE && expr->funcid != F_EXTRACT_TEXT_TIMESTAMP) || !IsA(field, Const) ||
-		field->constisnull)
-		return false;
-	for (int i = 0; i < lengthof(fields); i++)
-	{
-		if (strcmp(TextDatumGetCString(field->constvalue), fields[i]) == 0)
-			return true;
-	}
-	return false;
-}
-
 /* Returns whether the function converts integers without loss. */
 static bool
 is_safe_cast(Oid function)
@@ -188,7 +170,7 @@ may_fail_walker(Node *node, void *context)
 				return true;
 			break;
 		case T_FuncExpr:
-			if (!is_safe_cast(((FuncExpr *) node)->funcid) && !is_safe_extract((FuncExpr *) node))
+			if (!is_safe_cast(((FuncExpr *) node)->funcid))
 				return true;
 			break;
 		case T_ScalarArrayOpExpr:

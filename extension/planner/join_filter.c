@@ -387,11 +387,8 @@ plan_with_join_filters(Query *parse, const char *query_string, int cursor_option
 {
 	planner_hook_type plan = previous_planner_hook != NULL ? previous_planner_hook : standard_planner;
 	/* WHERE CURRENT OF needs the scan of one table. */
-	bool		is_cursor = (cursor_options & CURSOR_OPT_FAST_PLAN) != 0;
-	Query	   *unnested = is_cursor ? NULL : cellar_unnest_subqueries(parse);
-	Query	   *inlined = is_cursor ? NULL : cellar_inline_ctes(parse);
-	Query	   *both = unnested == NULL ? NULL : cellar_inline_ctes(unnested);
-	List	   *notes = unnested == NULL && inlined == NULL ? NIL : cellar_save_notes();
+	Query	   *unnested = (cursor_options & CURSOR_OPT_FAST_PLAN) != 0 ? NULL : cellar_unnest_subqueries(parse);
+	List	   *notes = unnested == NULL ? NIL : cellar_save_notes();
 	PlannedStmt *statement = plan(parse, query_string, cursor_options, parameters CELLAR_PLANNER_ARGUMENT);
 	FilterContext context = {0};
 
@@ -403,21 +400,6 @@ plan_with_join_filters(Query *parse, const char *query_string, int cursor_option
 		cellar_restore_notes(notes);
 		other = plan(unnested, query_string, cursor_options, parameters CELLAR_PLANNER_ARGUMENT);
 		if (cellar_is_unnested_cheaper(statement, other))
-		{
-			statement = other;
-			inlined = both;
-		}
-		else
-			cellar_restore_notes(first_notes);
-	}
-	if (inlined != NULL && !cellar_may_be_current_of(statement, parameters))
-	{
-		List	   *first_notes = cellar_save_notes();
-		PlannedStmt *other;
-
-		cellar_restore_notes(notes);
-		other = plan(inlined, query_string, cursor_options, parameters CELLAR_PLANNER_ARGUMENT);
-		if (cellar_is_inlined_cheaper(statement, other))
 			statement = other;
 		else
 			cellar_restore_notes(first_notes);

@@ -85,8 +85,8 @@ higher_level_walker(Node *node, void *context)
 }
 
 /* Returns whether the query reads a table that is on a cell and large enough for a Smart Scan. */
-bool
-cellar_reads_large_table(const Query *query)
+static bool
+reads_large_table_on_cell(const Query *query)
 {
 	ListCell   *lc;
 
@@ -115,7 +115,7 @@ is_simple_range(const Query *query, const RangeTblEntry *rte, bool *on_cell)
 		cte = cellar_find_cte(query, rte, 1);
 		if (cte == NULL || cte->rowMarks != NIL || contain_volatile_functions((Node *) cte) || cellar_query_may_fail(cte))
 			return false;
-		*on_cell |= cellar_reads_large_table(cte);
+		*on_cell |= reads_large_table_on_cell(cte);
 		return true;
 	}
 	if (rte->rtekind != RTE_RELATION || rte->tablesample != NULL ||

@@ -179,17 +179,6 @@ cost_fraction(const PlannedStmt *statement)
 	return 1 - (1 - UNNESTED_COST_FRACTION) * tables.stored_fraction;
 }
 
-/* Returns whether the statement with subqueries in place of queries of WITH costs less than the other one. */
-bool
-cellar_is_inlined_cheaper(const PlannedStmt *statement, const PlannedStmt *inlined)
-{
-	int			disabled = CellarPlanDisabledNodes(statement->planTree) - CellarPlanDisabledNodes(inlined->planTree);
-
-	if (cellar_cost_factor == 0)
-		return true;
-	return disabled > 0 || (disabled == 0 && inlined->planTree->total_cost < statement->planTree->total_cost);
-}
-
 /* Returns whether the statement without correlated subqueries costs less than the other one. */
 bool
 cellar_is_unnested_cheaper(PlannedStmt *statement, PlannedStmt *unnested)

@@ -51,37 +51,6 @@ SELECT q.query, s.filtered, s.same FROM (VALUES
 SELECT k, (SELECT count(*) FROM sold WHERE id > 0 AND word NOT IN (SELECT 'word ' || id FROM goods WHERE goods.kind = k)) FROM generate_series(1, 3) k;
 SELECT k, (SELECT count(*) FROM sold WHERE item NOT IN (SELECT id FROM goods WHERE goods.kind = k)) FROM generate_series(1, 3) k;
 
--- Queries of WITH that are used twice, as subqueries: not if they are volatile or not exact, or if they or a condition might raise an error.
-CREATE FUNCTION inlined(query text, OUT inlined bool, OUT same bool) LANGUAGE plpgsql AS $$
-DECLARE line text; new text; old text;
-BEGIN
-  inlined := true;
-  FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
-    inlined := inlined AND line !~ 'CTE';
-  END LOOP;
-  EXECUTE 'SELECT string_agg(s::text, '' '' ORDER BY s::text) FROM (' || query || ') s' INTO new;
-  PERFORM set_config('cellar.unnest_subqueries', 'off', true);
-  EXECUTE 'SELECT string_agg(s::text, '' '' ORDER BY s::text) FROM (' || query || ') s' INTO old;
-  PERFORM set_config('cellar.unnest_subqueries', 'on', true);
-  same := new IS NOT DISTINCT FROM old;
-END $$;
-SELECT q.query, i.* FROM (VALUES
-  ('WITH s AS (SELECT item, place, sum(price) AS total FROM sold GROUP BY 1, 2) SELECT a.item, a.total, b.total FROM s a, s b WHERE a.item = b.item AND a.place = 1 AND b.place = 31'),
-  ('WITH s AS (SELECT item, count(*) AS n FROM sold GROUP BY 1 HAVING count(*) > 4) SELECT count(*) FROM s a LEFT JOIN s b ON a.item = b.item + 1 AND b.n > 2 WHERE b.item IS NULL'),
-  ('WITH s AS (SELECT item, min(id) AS low FROM sold GROUP BY 1) SELECT count(*) FROM s a WHERE EXISTS (SELECT FROM s b WHERE b.low = a.item) AND a.low > 3'),
-  ('WITH s AS (SELECT id, item FROM sold WHERE place > 20), t AS (SELECT count(*) AS n FROM s) SELECT a.id, t.n FROM s a, t, s b WHERE a.id = b.item'),
-  ('WITH s AS (SELECT item, sum(price) AS total FROM sold WHERE id < 0 GROUP BY 1) SELECT count(*) FROM s a FULL JOIN s b USING (item)'),
-  ('WITH s AS (SELECT item, count(*) AS n FROM sold GROUP BY 1 HAVING item <> 5) SELECT count(*) FROM s a, s b WHERE 100 / (a.item - 5) > 7 AND a.item = b.item'),
-  ('WITH s AS (SELECT item, count(*) AS n FROM sold GROUP BY 1 HAVING item <> 5) SELECT count(*) FROM s a, s b WHERE a.item = b.item AND (100 / (a.item - 5) > 7 OR b.n < 3)'),
-  ('WITH s AS (SELECT item, count(*) AS n FROM sold GROUP BY 1 HAVING item <> 5) SELECT a.item, count(*) FROM s a, s b WHERE a.item = b.n GROUP BY 1 HAVING 100 / (a.item - 5) > 7'),
-  ('WITH s AS (SELECT item, 100 / (id + 1) AS q FROM sold) SELECT count(*) FROM s a JOIN s b ON a.item = b.q WHERE b.item < 3'),
-  ('WITH s AS (SELECT item, sum(id::float8) AS f FROM sold GROUP BY 1) SELECT count(*) FROM s a JOIN s b USING (f)'),
-  ('WITH s AS (SELECT DISTINCT ON (item) item, id FROM sold) SELECT count(*) FROM s a JOIN s b USING (id)'),
-  ('WITH s AS MATERIALIZED (SELECT item, count(*) AS n FROM sold GROUP BY 1) SELECT count(*) FROM s a JOIN s b USING (item)'),
-  ('WITH s AS (SELECT item, random() AS r FROM sold) SELECT count(*) FROM s a JOIN s b ON a.r = b.r AND a.item = b.item WHERE a.item < 0')
-) q(query), inlined(q.query) i;
-DROP FUNCTION inlined(text);
-
 -- A cursor for WHERE CURRENT OF scans one table.
 BEGIN;
 DECLARE c CURSOR FOR SELECT * FROM goods g WHERE g.low > (SELECT sum(price) FROM sold o WHERE o.item = g.id);

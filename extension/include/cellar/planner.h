@@ -582,19 +582,13 @@ extern Query *cellar_find_cte(const Query *query, const RangeTblEntry *rte, Inde
 extern bool cellar_column_may_fail(Query *query, const Var *column);
 extern bool cellar_columns_may_fail(Query *query, Node *expr);
 
-/* inlined_ctes.c */
-
-extern Query *cellar_inline_ctes(const Query *query);
-
 /* unnest.c */
 
-extern bool cellar_reads_large_table(const Query *query);
 extern Query *cellar_unnest_subqueries(const Query *query);
 
 /* unnested_plan.c */
 
 extern bool cellar_may_be_current_of(const PlannedStmt *statement, ParamListInfo parameters);
-extern bool cellar_is_inlined_cheaper(const PlannedStmt *statement, const PlannedStmt *inlined);
 extern bool cellar_is_unnested_cheaper(PlannedStmt *statement, PlannedStmt *unnested);
 
 #endif							/* CELLAR_PLANNER_H */
