@@ -90,7 +90,7 @@ COMMENT ON VIEW cellar.file_redundancy IS
   'redundancy of new files of each type in the disk groups of the cells that store this cluster';
 COMMENT ON COLUMN cellar.file_redundancy.is_default IS 'the type has the redundancy of the group';
 
-CREATE FUNCTION cellar.get_cell_metrics(OUT cell text, OUT metrics jsonb)
+CREATE FUNCTION cellar.get_cell_metrics(OUT cell text, OUT roots text[], OUT metrics jsonb)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'cellar_cell_metrics'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
@@ -388,13 +388,14 @@ COMMENT ON TABLE awr.cell_stat IS
 
 CREATE TABLE awr.iorm_stat (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
-  cell text NOT NULL, database text NOT NULL, consumer_group text NOT NULL, size text NOT NULL,
+  cell text NOT NULL, database_id text NOT NULL, consumer_group text NOT NULL, size text NOT NULL,
+  database text, database_oid bigint,
   requests awr.counter, bytes awr.counter, wait_us awr.counter, request_us awr.counter, device_us awr.counter,
   flash_requests awr.counter, flash_bytes awr.counter,
   stats_reset text
 ) PARTITION BY LIST (snap_day);
 COMMENT ON TABLE awr.iorm_stat IS
-  'requests to the disks of the cells per interval, cell, database, consumer group and size (small, large), as I/O resource management counts them, of all clusters on the cells';
+  'requests to the disks of the cells per interval, cell, database, consumer group and size (small, large), as I/O resource management counts them, of all clusters on the cells. database_id is the same as long as a cell runs, database the name, database_oid is NULL for databases of other clusters';
 
 CREATE TABLE awr.os_stat (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
@@ -728,19 +729,28 @@ INSERT INTO awr.collector VALUES
    WHERE (f.name LIKE 'cellar\_flash\_%' OR f.name = 'cellar_iorm_mode_number')
      AND jsonb_array_length(f.samples) = 1 AND f.samples -> 0 -> 'labels' = '{}' AND f.samples -> 0 ? 'value'$$),
 ('iorm_stat', 'instance', 0, 999999, NULL,
- $$SELECT m.cell, s -> 'labels' ->> 'database' AS database, s -> 'labels' ->> 'consumer_group' AS consumer_group, s -> 'labels' ->> 'size' AS size,
-          sum((s ->> 'value')::numeric) FILTER (WHERE f.name = 'cellar_iorm_requests_total')::bigint AS requests,
-          sum((s ->> 'value')::numeric) FILTER (WHERE f.name = 'cellar_iorm_bytes_total')::bigint AS bytes,
-          (sum((s ->> 'value')::numeric) FILTER (WHERE f.name = 'cellar_iorm_wait_seconds_total') * 1000000)::bigint AS wait_us,
-          (sum((s ->> 'value')::numeric) FILTER (WHERE f.name = 'cellar_iorm_request_seconds_total') * 1000000)::bigint AS request_us,
-          (sum((s ->> 'value')::numeric) FILTER (WHERE f.name = 'cellar_iorm_device_seconds_total') * 1000000)::bigint AS device_us,
-          sum((s ->> 'value')::numeric) FILTER (WHERE f.name = 'cellar_iorm_flash_requests_total')::bigint AS flash_requests,
-          sum((s ->> 'value')::numeric) FILTER (WHERE f.name = 'cellar_iorm_flash_bytes_total')::bigint AS flash_bytes,
-          jsonb_path_query_first(m.metrics, '$.metrics[*] ? (@.name == "cellar_start_time_seconds").samples[0].value')::text AS stats_reset
-   FROM cellar.get_cell_metrics() m, jsonb_to_recordset(m.metrics -> 'metrics') f (name text, samples jsonb), jsonb_array_elements(f.samples) s
-   WHERE f.name LIKE 'cellar\_iorm\_%\_total'
-   GROUP BY m.cell, m.metrics, 2, 3, 4
-   HAVING sum((s ->> 'value')::numeric) > 0$$),
+ $$WITH m AS MATERIALIZED (
+     SELECT cell, roots, metrics -> 'metrics' AS metrics,
+            jsonb_path_query_first(metrics, '$.metrics[*] ? (@.name == "cellar_start_time_seconds").samples[0].value')::text AS stats_reset
+     FROM cellar.get_cell_metrics()),
+   c AS MATERIALIZED (
+     SELECT m.cell, m.roots, m.stats_reset, f.name, s -> 'labels' ->> 'database_id' AS database_id, s -> 'labels' ->> 'consumer_group' AS consumer_group,
+            s -> 'labels' ->> 'size' AS size, s -> 'labels' ->> 'database' AS database, (s ->> 'value')::numeric AS value
+     FROM m, jsonb_to_recordset(m.metrics) f (name text, samples jsonb), jsonb_array_elements(f.samples) s
+     WHERE f.name LIKE 'cellar\_iorm\_%\_total')
+   SELECT cell, database_id, consumer_group, size, max(database) AS database,
+          CASE WHEN regexp_replace(database_id, '/?[0-9]+$', '') = ANY (roots) THEN substring(database_id FROM '[0-9]+$')::bigint END AS database_oid,
+          sum(value) FILTER (WHERE name = 'cellar_iorm_requests_total')::bigint AS requests,
+          sum(value) FILTER (WHERE name = 'cellar_iorm_bytes_total')::bigint AS bytes,
+          (sum(value) FILTER (WHERE name = 'cellar_iorm_wait_seconds_total') * 1000000)::bigint AS wait_us,
+          (sum(value) FILTER (WHERE name = 'cellar_iorm_request_seconds_total') * 1000000)::bigint AS request_us,
+          (sum(value) FILTER (WHERE name = 'cellar_iorm_device_seconds_total') * 1000000)::bigint AS device_us,
+          sum(value) FILTER (WHERE name = 'cellar_iorm_flash_requests_total')::bigint AS flash_requests,
+          sum(value) FILTER (WHERE name = 'cellar_iorm_flash_bytes_total')::bigint AS flash_bytes, stats_reset
+   FROM c
+   WHERE database_id IS NOT NULL
+   GROUP BY cell, roots, stats_reset, database_id, consumer_group, size
+   HAVING sum(value) > 0$$),
 ('cpu_stat', 'instance', 0, 999999, NULL,
  $$SELECT c.*, awr.get_incarnation()::text AS stats_reset FROM awr.get_cpu() c$$),
 ('relation_stat', 'instance', 0, 999999, NULL,
@@ -1897,6 +1907,7 @@ DECLARE
   uptime_us bigint;
   last_uptime_us bigint;
   collected text[] := '{}';
+  cell_kinds constant text[] := '{cell_io_stat,cell_file_stat,cell_stat,iorm_stat}';
   v record;
 BEGIN
   -- One snapshot at a time; readers are not blocked.
@@ -1998,14 +2009,16 @@ BEGIN
     -- A cell that did not answer keeps its values for the next snapshot.
     INSERT INTO awr.last_value AS l VALUES (instance.instance_id, v.kind, v.database, v.data)
       ON CONFLICT (instance_id, kind, database) DO UPDATE SET data =
-        CASE WHEN v.kind IN ('cell_io_stat', 'cell_file_stat', 'cell_stat', 'iorm_stat') THEN
+        CASE WHEN v.kind = ANY (cell_kinds) THEN
                excluded.data || coalesce((SELECT jsonb_agg(o) FROM jsonb_array_elements(l.data) o
                                           WHERE NOT EXISTS (SELECT FROM jsonb_array_elements(v.data) n WHERE n -> 'cell' = o -> 'cell')), '[]')
              ELSE excluded.data END;
   END LOOP;
   DELETE FROM awr.last_value l
     WHERE l.instance_id = instance.instance_id AND l.kind NOT IN ('facts', 'samples', 'texts')
-      AND format('%s %s', l.kind, l.database) <> ALL (collected);
+      AND format('%s %s', l.kind, l.database) <> ALL (collected)
+      -- No cell answered.
+      AND NOT (l.kind = ANY (cell_kinds) AND 'array' IN (jsonb_typeof(facts -> 'on_cell'), jsonb_typeof(last_facts -> 'on_cell')));
   INSERT INTO awr.last_value VALUES (instance.instance_id, 'facts', 0, facts)
     ON CONFLICT (instance_id, kind, database) DO UPDATE SET data = excluded.data;
   INSERT INTO awr.note
@@ -2941,7 +2954,7 @@ BEGIN
                             'tablespace', coalesce(names -> 'tablespace' -> (f ->> 'tablespace'), f -> 'tablespace')))
                    FROM jsonb_array_elements(awr.cell_files(begin_snap, end_snap, instance)) f),
     'cell_statistics', (SELECT jsonb_agg(s - 'stats_reset') FROM awr.sum_intervals('cell_stat', begin_snap, end_snap, instance) s),
-    'iorm', (SELECT jsonb_agg(s - 'stats_reset') FROM awr.sum_intervals('iorm_stat', begin_snap, end_snap, instance) s),
+    'iorm', (SELECT jsonb_agg(s - 'stats_reset' - 'database_id') FROM awr.sum_intervals('iorm_stat', begin_snap, end_snap, instance) s),
     'slru', (SELECT jsonb_agg(s) FROM awr.sum_intervals('slru_stat', begin_snap, end_snap, instance) s),
     'replication', (SELECT jsonb_agg(r ORDER BY r.application, r.pid)
                     FROM (SELECT coalesce(max(a.application), a.object) AS application, a.pid, (array_agg(a.detail ORDER BY a.snap_id DESC))[1] AS sync_state,

@@ -8,7 +8,10 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type_d.h"
 #include "funcapi.h"
+#include "mb/pg_wchar.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/tuplestore.h"
@@ -28,11 +31,16 @@ send_query(CellarConnection *connection, const CellarClusterCell *cell)
 static void
 put_metrics(CellarConnection *connection, const CellarClusterCell *cell, ReturnSetInfo *rsinfo)
 {
-	Datum		values[2];
-	bool		nulls[2] = {false, false};
+	const char *metrics = cellar_group(connection);
+	Datum	   *roots = palloc(list_length(cell->roots) * sizeof(Datum));
+	Datum		values[3];
+	bool		nulls[3] = {false};
 
+	for (int i = 0; i < list_length(cell->roots); i++)
+		roots[i] = CStringGetTextDatum(list_nth(cell->roots, i));
 	values[0] = CStringGetTextDatum(cell->location.socket_path);
-	values[1] = DirectFunctionCall1(jsonb_in, CStringGetDatum(cellar_group(connection)));
+	values[1] = PointerGetDatum(construct_array(roots, list_length(cell->roots), TEXTOID, -1, false, TYPALIGN_INT));
+	values[2] = DirectFunctionCall1(jsonb_in, CStringGetDatum(pg_any_to_server(metrics, strlen(metrics), PG_UTF8)));
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
@@ -46,7 +54,7 @@ warn(CellarError error)
 			 *error.hint ? errhint("%s", error.hint) : 0));
 }
 
-/* cellar.get_cell_metrics(): one row per cell */
+/* cellar.get_cell_metrics(): one row per cell, with the directories of this cluster on it */
 Datum
 cellar_cell_metrics(PG_FUNCTION_ARGS)
 {
@@ -57,7 +65,7 @@ cellar_cell_metrics(PG_FUNCTION_ARGS)
 		.warn = warn
 	};
 
-	cellar_begin_rows(fcinfo, 2);
+	cellar_begin_rows(fcinfo, 3);
 	cellar_query_cells(&query, (ReturnSetInfo *) fcinfo->resultinfo);
 	return (Datum) 0;
 }

@@ -97,6 +97,11 @@ scanned=$(DB=reports q "SELECT sum((c ->> 'bytes')::numeric) FROM $class")
 check "the AWR report has the bytes of the consumer group: $scanned" test "${scanned:-0}" -gt 10000000
 check "and the time that its requests waited" test "$(DB=reports q "SELECT sum((c ->> 'wait_us')::numeric) FROM $class")" -gt 0
 check "the text report has a section about resource management" grep -q "^IORM by Consumer Group" < <(DB=reports q "SELECT awr.report($begin, $end)")
+q "ALTER DATABASE reports RENAME TO sold"
+wait_for_true 20 has_name sold >/dev/null
+DB=sold q "SELECT awr.create_snapshot()" >/dev/null
+renamed=$(DB=sold q "SELECT coalesce(sum((c ->> 'bytes')::numeric), 0) FROM jsonb_array_elements(awr.report_data($end, (SELECT max(snap_id) FROM awr.snapshots)) -> 'iorm') c WHERE c ->> 'consumer_group' = 'batch'")
+check "a new name counts nothing again: $renamed" test "$renamed" -lt "$((scanned / 2))"
 cluster_stop "$cluster"
 check "the cell stops" cell_stop cell1
 checks_end

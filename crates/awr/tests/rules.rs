@@ -632,20 +632,23 @@ fn a_checkpoint_storm_without_any_checkpoint_by_time_is_found() {
 
 #[test]
 fn the_noisy_neighbour_is_found_by_the_bytes_on_the_disks_of_the_cells() {
-    let class = |database: &str, bytes: f64, wait_us: f64| {
-        json!({ "cell": "cell1", "database": database, "consumer_group": "OTHER_GROUPS", "size": "large", "requests": 9,
-                "bytes": bytes, "wait_us": wait_us })
+    let [shop, archive] = [0, 1].map(|number| Builder::healthy().0["databases"][number]["oid"].clone());
+    let class = |database: &str, oid: &serde_json::Value, bytes: f64, wait_us: f64| {
+        json!({ "cell": "cell1", "database": database, "database_oid": oid, "consumer_group": "OTHER_GROUPS", "size": "large",
+                "requests": 9, "bytes": bytes, "wait_us": wait_us })
     };
-    let of = |archive_bytes: f64| {
+    let of_oid = |archive_bytes: f64, archive: &serde_json::Value| {
         let classes = json!([
-            class("archive", archive_bytes, 0.0),
-            class("shop", 2e9, 3e6),
-            class("_OTHER_DATABASE_", 1e12, 0.0)
+            class("archive", archive, archive_bytes, 0.0),
+            class("shop", &shop, 2e9, 3e6),
+            class("_OTHER_DATABASE_", &json!(null), 1e12, 0.0)
         ]);
         let hour = Builder::healthy().set("/databases/0/blk_read_us", 0.4 * HOUR_US).set("/iorm", classes);
         judge(&hour.build()).findings.into_iter().find(|finding| finding.id == "noisy-neighbour")
     };
+    let of = |archive_bytes: f64| of_oid(archive_bytes, &archive);
     assert!(of(1e9).is_none());
+    assert!(of_oid(3e10, &json!(null)).is_none(), "a database of another cluster has the name");
     let found = of(3e10).unwrap();
     assert!(found.title.contains("archive"), "{}", found.title);
     assert!(

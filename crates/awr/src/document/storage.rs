@@ -145,6 +145,8 @@ records! {
     IormClass {
         cell: Text,
         database: Text,
+        /// None for a database of another cluster.
+        database_oid: Option<i64>,
         consumer_group: Text,
         /// `small` or `large`.
         size: Text,

@@ -1,7 +1,7 @@
 //! Rule about databases that share the storage: one database causes most of the I/O, and the others wait.
 
 use super::{Found, Judgement, share_text};
-use crate::document::{Database, Measure};
+use crate::document::{Database, IormClass, Measure};
 use crate::figures::{ratio, sum};
 use crate::table::{bytes, duration};
 use crate::view::{Sql, View, one_line, top};
@@ -39,14 +39,21 @@ impl Usage {
     }
 }
 
-/// Bytes that a database read and wrote: those on the disks of the cells, as resource management counts them; or else through
-/// the mounts, or else its blocks and temporary files, and the bytes that its Smart Scans read.
-fn io_bytes(view: &View<'_>, database: &Database) -> Measure {
+/// The classes of I/O of a database in resource management. Other clusters on the cells can have databases of the same name.
+fn classes<'v>(view: &'v View<'_>, database: &Database) -> impl Iterator<Item = &'v IormClass> {
+    let oid = database.oid;
+    view.document.iorm.iter().filter(move |class| oid.is_some() && class.database_oid == oid)
+}
+
+/// Bytes that a database read from and wrote to the disks of the cells, as resource management counts them.
+fn managed_bytes(view: &View<'_>, database: &Database) -> Measure {
+    sum(classes(view, database).map(|class| sum([class.bytes, class.flash_bytes])))
+}
+
+/// Bytes that a database read and wrote through the mounts, or else its blocks and temporary files, and the bytes that its Smart
+/// Scans read.
+fn requested_bytes(view: &View<'_>, database: &Database) -> Measure {
     let name = &*database.name;
-    let managed = view.document.iorm.iter().filter(|class| &*class.database == name);
-    if let Some(bytes) = sum(managed.map(|class| sum([class.bytes, class.flash_bytes]))) {
-        return Some(bytes);
-    }
     let cell = sum(view.document.cell_io.iter().filter(|io| &*io.database == name).map(|io| io.bytes));
     let blocks = database.blks_read.map(|blocks| blocks * view.document.block_bytes());
     let statements = || view.sql.iter().filter(|sql| sql.database == name);
@@ -59,8 +66,7 @@ fn io_bytes(view: &View<'_>, database: &Database) -> Measure {
 
 /// Time that requests of a database waited in the queues of the cell disks.
 fn queued_us(view: &View<'_>, database: &Database) -> Measure {
-    let classes = view.document.iorm.iter().filter(|class| class.database == database.name);
-    sum(classes.map(|class| class.wait_us)).filter(|us| *us > 0.0)
+    sum(classes(view, database).map(|class| class.wait_us)).filter(|us| *us > 0.0)
 }
 
 /// Fewer samples of a wait are chance.
@@ -79,11 +85,11 @@ fn sampled_us(view: &View<'_>, database: &Database, class: Option<&str>) -> Meas
 
 /// None without the figures. The waits are sampled, or timed where track_io_timing is on; the greater figure counts, because
 /// samples miss short waits, and the timing misses Smart Scans and temporary files.
-fn usage(view: &View<'_>, database: &Database) -> Option<Usage> {
+fn usage(view: &View<'_>, database: &Database, bytes: Measure) -> Option<Usage> {
     let timed = sum([database.blk_read_us, database.blk_write_us]);
     let sampled = sampled_us(view, database, Some("User I/O"));
     Some(Usage {
-        bytes: io_bytes(view, database)?,
+        bytes: bytes?,
         wait_us: [timed, sampled].into_iter().flatten().reduce(f64::max)?,
         active_us: sampled_us(view, database, None).filter(|us| *us > 0.0).or(database.active_us)?,
     })
@@ -100,8 +106,13 @@ fn greatest_user<'v, 'a>(view: &'v View<'a>, database: &str) -> Option<&'v Sql<'
 /// The impact is what the others lost: the part of their I/O waits that is the database's share of the bytes.
 pub(super) fn noisy_neighbour(view: &View<'_>) -> Judgement {
     // Object identifier 0: relations that all databases share.
-    let databases = view.document.databases.iter().filter(|database| database.oid != Some(0));
-    let usages: Vec<(&Database, Usage)> = databases.filter_map(|d| Some((d, usage(view, d)?))).collect();
+    let databases = || view.document.databases.iter().filter(|database| database.oid != Some(0));
+    // Bytes on the disks of the cells compare with nothing else: a database without them can be on other storage.
+    let is_managed = databases()
+        .all(|d| managed_bytes(view, d).is_some() || requested_bytes(view, d).is_none_or(|bytes| bytes == 0.0))
+        && databases().any(|d| managed_bytes(view, d).is_some());
+    let io_bytes = |d| if is_managed { managed_bytes(view, d) } else { requested_bytes(view, d) };
+    let usages: Vec<(&Database, Usage)> = databases().filter_map(|d| Some((d, usage(view, d, io_bytes(d))?))).collect();
     if usages.is_empty() {
         return None;
     }

@@ -20,9 +20,13 @@ impl Source for IormMetrics {
         let (counts, mode) = (self.iorm.counts(), self.iorm.plan().objective.mode());
         let of_class = |value: fn(&ClassCounts) -> Value| {
             move |class: &ClassCounts| {
-                let (database, group, size) =
-                    (class.database.clone(), class.group.clone(), class.size.name().to_owned());
-                (vec![("database", database), ("consumer_group", group), ("size", size)], value(class))
+                let labels = vec![
+                    ("database", class.database.clone()),
+                    ("consumer_group", class.group.clone()),
+                    ("size", class.size.name().to_owned()),
+                    ("database_id", class.database_id.clone()),
+                ];
+                (labels, value(class))
             }
         };
         let names = self.iorm.database_names();

@@ -27,6 +27,8 @@ const GROUPS_MAX: usize = 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassCounts {
     pub database: String,
+    /// Identifies the database as long as the cell runs, also if its name changes.
+    pub database_id: String,
     pub group: String,
     pub size: IoSize,
     /// On cell disks.
@@ -256,18 +258,20 @@ impl Iorm {
         self.queues().iter().map(|queue| queue.report()).collect()
     }
 
-    /// Returns the counters of all classes. Numbers with the same name are one class.
+    /// Returns the counters of all classes. Counters of one number never become those of another, so several databases can have the
+    /// same name: one that was dropped, or parts of one that were counted before its cluster was known.
     pub fn counts(&self) -> Vec<ClassCounts> {
         let (names, groups) = (self.names.read(), self.groups.read());
-        let mut classes: BTreeMap<(String, String), CountsBySize> = BTreeMap::new();
-        for ((database, group), sizes) in self.counters.counts() {
-            let class = (names.label(database), groups[group.0 as usize].clone());
-            classes.entry(class).or_default().add_all(&sizes);
-        }
-        let of_class = |((database, group), sizes): ((String, String), CountsBySize)| {
+        let named = self.counters.counts().into_iter().map(|((database, group), sizes)| {
+            let group = groups[group.0 as usize].clone();
+            ((names.label(database), names.key(database).to_owned(), group), sizes)
+        });
+        let classes: BTreeMap<(String, String, String), CountsBySize> = named.collect();
+        let of_class = |((database, database_id, group), sizes): ((String, String, String), CountsBySize)| {
             IoSize::ALL.map(|size| {
                 let (disk, flash) = (sizes.of(Medium::Disk, size), sizes.of(Medium::Flash, size));
-                ClassCounts { database: database.clone(), group: group.clone(), size, disk, flash }
+                let (database, database_id, group) = (database.clone(), database_id.clone(), group.clone());
+                ClassCounts { database, database_id, group, size, disk, flash }
             })
         };
         classes.into_iter().flat_map(of_class).collect()
@@ -340,15 +344,15 @@ mod tests {
                 Counted { requests: 1, bytes: 5, ..Counted::default() },
             );
         }
-        let large = |iorm: &Iorm| -> Vec<(String, String, u64, u64)> {
+        let large = |iorm: &Iorm| -> Vec<(String, String, String, u64)> {
             let large = iorm.counts().into_iter().filter(|class| class.size == IoSize::Large);
-            large.map(|class| (class.database, class.group, class.disk.requests, class.disk.bytes)).collect()
+            large.map(|class| (class.database, class.database_id, class.group, class.disk.bytes)).collect()
         };
-        let of = |database: &str, requests| (database.to_owned(), "reports".to_owned(), requests, 5 * requests);
-        assert_eq!(large(&iorm), [of("16384", 1), of("space/16384", 1)]);
+        let of = |database: &str, id: &str| (database.to_owned(), id.to_owned(), "reports".to_owned(), 5);
+        assert_eq!(large(&iorm), [of("16384", "16384"), of("space/16384", "space/16384")]);
         let before = iorm.numbering();
         iorm.name_cluster(&["".into(), "space".into()], &[(16384, "sales".into())]);
-        assert_eq!(large(&iorm), [of("sales", 2)]);
+        assert_eq!(large(&iorm), [of("sales", "16384"), of("sales", "space/16384")], "the counters stay apart");
         assert!(iorm.numbering() != before && iorm.database("space", 16384) == first);
     }
 }

@@ -143,6 +143,11 @@ impl Names {
         Some(qualified(root, name.as_ref()?))
     }
 
+    /// Returns what identifies a database as long as the cell runs, whatever its name: root and OID with which it was found first.
+    pub fn key(&self, id: DatabaseId) -> &str {
+        &self.databases[id.0 as usize].shown
+    }
+
     /// Returns the name of a database in metrics: that in PostgreSQL, after the root of its cluster if databases of several
     /// clusters have that name.
     pub fn label(&self, id: DatabaseId) -> String {

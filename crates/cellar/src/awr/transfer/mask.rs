@@ -185,6 +185,7 @@ fn rule(table: &str, column: &str) -> Rule {
         (_, "indexrelname") => OfSchema("index"),
         ("cell_io_stat" | "cell_file_stat" | "cell_stat" | "iorm_stat", "cell") => Name("cell"),
         ("cell_stat", "name") | ("iorm_stat", "size") => Keep,
+        ("iorm_stat", "database_id") => Name("database_id"),
         ("iorm_stat", "database") => NameExcept("database", &["_OTHER_DATABASE_"]),
         ("cell_file_stat", "file_type") => Keep,
         ("setting", "name") => SettingName,
