@@ -34,14 +34,13 @@ pub use sync::RedoFile;
 use crate::disk::pool::Pool;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Context, Result};
-use crate::flash::CellDisks;
-use format::{CellNote, DATA_BYTES_MAX};
-use parking_lot::{Condvar, Mutex};
+use crate::flash::{CellDisks, FLASH_LOG_NOTE, Generation};
+use format::{CellNote, DATA_BYTES_MAX, DiskNote, Mark};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use state::State;
 use statistics::{Counters, increase};
 use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -84,24 +83,27 @@ impl FlashLogOptions {
     pub const TIMEOUT: Duration = Duration::from_secs(10);
 }
 
+/// While it exists, nothing changes the notes of the cell disks.
+pub type NotesGuard<'a> = MutexGuard<'a, CellNote>;
+
 /// A step of a simulation: a sync of the cell disks.
 type Job = Box<dyn FnOnce(&Arc<FlashLog>) + Send>;
 
 pub struct FlashLog {
-    disk_path: PathBuf,
+    /// With a time limit for each operation.
+    disk: Arc<dyn Disk>,
     ring: Arc<dyn DiskFile>,
     ring_bytes: u64,
     cell_disks: Arc<dyn CellDisks>,
-    /// The note of the cell disks while the log is in use.
-    note: CellNote,
+    generation: Generation,
     options: FlashLogOptions,
     state: Mutex<State>,
     /// Something that a sync waits for has changed.
     progress: Condvar,
     /// The writer has something to do.
     work: Condvar,
-    /// Held while the mark on the cell disks is written.
-    marking: Mutex<()>,
+    /// The note of the cell disks. Locked while it or the mark is written, and while a disk joins the group.
+    notes: Mutex<CellNote>,
     counters: Counters,
     /// Runs syncs of the cell disks.
     pool: Arc<Pool>,
@@ -118,7 +120,7 @@ struct Simulation {
 
 impl std::fmt::Debug for FlashLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "FlashLog({})", self.disk_path.display())
+        write!(f, "FlashLog({})", self.disk.path().display())
     }
 }
 
@@ -158,7 +160,7 @@ impl FlashLog {
         log::error!(
             "the flash log on {} is switched off: {error}; no redo is lost, syncs of WAL wait for the cell disks; replace the \
              flash disk and restart the cell",
-            self.disk_path.display()
+            self.disk.path().display()
         );
         self.progress.notify_all();
         if self.options.simulated.is_none() {
@@ -179,7 +181,7 @@ impl FlashLog {
             }
             state.is_revoking = true;
         }
-        let written = notes::write(self.cell_disks.as_ref(), &CellNote::after(Some(&self.note), self.note.generation));
+        let written = self.write_not_needed();
         let mut state = self.state.lock();
         state.is_revoking = false;
         match written {
@@ -207,8 +209,44 @@ impl FlashLog {
             }
         }
         self.stop();
-        notes::write(self.cell_disks.as_ref(), &CellNote::after(Some(&self.note), self.note.generation))
-            .context(|| "could not close the flash log".into())
+        self.write_not_needed().context(|| "could not close the flash log".into())?;
+        self.release_disk();
+        Ok(())
+    }
+
+    /// Makes the cell disks name a log that they do not need.
+    fn write_not_needed(&self) -> Result<()> {
+        let mut note = self.notes.lock();
+        let next = CellNote::after(Some(&note), self.generation);
+        notes::write(self.cell_disks.as_ref(), &next)?;
+        *note = next;
+        Ok(())
+    }
+
+    /// Makes a disk that joins the group, or returns, say about the log what the other cell disks say. The caller must keep the
+    /// result until the disk is accessible: what is retired meanwhile would be missing on the disk.
+    pub fn give_notes_to(&self, disk: &dyn Disk) -> Result<NotesGuard<'_>> {
+        let note = self.notes.lock();
+        let mark = Mark { generation: self.generation, retired: self.state.lock().retired };
+        notes::give(disk, &note, &mark)?;
+        Ok(note)
+    }
+
+    /// Makes a disk that joins a group without flash log, or returns, name none: while the disk was absent, the other disks may
+    /// have stopped to need the log that the disk names.
+    pub fn clear_notes_of(disk: &dyn Disk) -> Result<()> {
+        notes::clear(disk)
+    }
+
+    /// Records on the flash disk that no cell needs it, so that another cell may use it.
+    fn release_disk(&self) {
+        if self.state.lock().has_failed {
+            return;
+        }
+        let note = DiskNote { generation: opening::NO_GENERATION, ring_bytes: self.ring_bytes };
+        if let Err(error) = self.disk.write_note(FLASH_LOG_NOTE, &note.encode()) {
+            log::warn!("could not write the note of flash disk {}: {error}", self.disk.path().display());
+        }
     }
 
     /// Stops the threads without changing anything, like a crash.

@@ -27,7 +27,7 @@ pub fn newest(disks: &dyn CellDisks) -> Result<Option<CellNote>> {
                 continue;
             }
         };
-        let Some(bytes) = bytes else { continue };
+        let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else { continue };
         let note = CellNote::decode(&bytes).map_err(|error| {
             Error::new(ErrorKind::Corrupt, format!("{}: {error}", could_not("read", disk.as_ref())))
         })?;
@@ -48,6 +48,21 @@ pub fn retired(disks: &dyn CellDisks, note: &CellNote) -> u64 {
     marks.filter(|mark| mark.generation == note.generation).map(|mark| mark.retired).max().unwrap_or(0)
 }
 
+/// Makes a disk that joins the group, or returns, say what the others say. Durable on return.
+pub fn give(disk: &dyn Disk, note: &CellNote, mark: &Mark) -> Result<()> {
+    let given = write_mark(disk, &mark.encode()).and_then(|()| disk.write_note(NOTE, &note.encode()));
+    given.context(|| could_not("write", disk))
+}
+
+/// Makes a disk that joins the group, or returns, name no log. A disk without a note does not change.
+pub fn clear(disk: &dyn Disk) -> Result<()> {
+    let cleared = disk.read_note(NOTE).and_then(|note| match note.is_none_or(|note| note.is_empty()) {
+        true => Ok(()),
+        false => disk.write_note(NOTE, &[]),
+    });
+    cleared.context(|| could_not("remove", disk))
+}
+
 /// Writes the note. Durable on return.
 pub fn write(disks: &dyn CellDisks, note: &CellNote) -> Result<()> {
     let bytes = note.encode();
@@ -57,14 +72,16 @@ pub fn write(disks: &dyn CellDisks, note: &CellNote) -> Result<()> {
 /// Records up to which sequence records are retired. Durable on return.
 pub fn mark(disks: &dyn CellDisks, mark: &Mark) -> Result<()> {
     let bytes = mark.encode();
-    change_each(disks, |disk| {
-        let file = match disk.open_existing(MARK)? {
-            Some(file) => file,
-            None => disk.open_named(MARK)?,
-        };
-        file.write_at(&bytes, 0)?;
-        file.sync()
-    })
+    change_each(disks, |disk| write_mark(disk, &bytes))
+}
+
+fn write_mark(disk: &dyn Disk, bytes: &[u8]) -> io::Result<()> {
+    let file = match disk.open_existing(MARK)? {
+        Some(file) => file,
+        None => disk.open_named(MARK)?,
+    };
+    file.write_at(bytes, 0)?;
+    file.sync()
 }
 
 /// Changes all accessible disks at once. A disk that fails leaves the group: when it returns, the others have newer notes.

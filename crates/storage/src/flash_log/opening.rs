@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 /// The file of the ring on the flash disk.
 const RING: &str = "flash_log_ring";
-/// The generation of no flash log.
-const NO_GENERATION: Generation = Generation([0; Generation::BYTES]);
+/// The generation of no flash log, and on a flash disk of one that no cell needs.
+pub(super) const NO_GENERATION: Generation = Generation([0; Generation::BYTES]);
 /// Bytes that are written at once when the ring is created.
 const CHUNK: usize = 1 << 20;
 
@@ -102,6 +102,11 @@ impl Opening {
         self.note.is_some_and(|note| note.is_needed)
     }
 
+    /// Returns whether the ring of a flash disk is of this cell, or of none.
+    fn may_replace(&self, noted: &DiskNote) -> bool {
+        noted.generation == NO_GENERATION || self.note.is_some_and(|note| note.generation == noted.generation)
+    }
+
     /// Returns the flash disk of the log and the file of the ring.
     fn prepare(
         &self,
@@ -125,13 +130,21 @@ impl Opening {
             );
             return Err(Error::new(ErrorKind::ForeignDisk, message));
         }
+        if let Some(noted) = noted.filter(|noted| !self.may_replace(noted)) {
+            let which = noted.generation.0.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            let message = format!(
+                "flash disk {path} has flash log {which}, which is not the last one of this cell; if no other cell needs it, empty \
+                 the directory or format the device"
+            );
+            return Err(Error::new(ErrorKind::ForeignDisk, message));
+        }
         let existing = disk.open_existing(RING).context(|| could_not("open", disk.as_ref()))?;
         let length =
             existing.as_ref().map_or(Ok(0), |file| file.len()).context(|| could_not("measure", disk.as_ref()))?;
         // A ring that the cell disks need is replaced after the files have its redo.
-        if length == options.size && noted.is_some_and(|note| note.ring_bytes == options.size) || self.is_needed() {
-            let file = existing.map_or_else(|| disk.open_named(RING), Ok);
-            return Ok((disk.clone(), file.context(|| could_not("open", disk.as_ref()))?));
+        let is_kept = length == options.size && noted.is_some_and(|note| note.ring_bytes == options.size);
+        if let Some(file) = existing.filter(|_| is_kept || self.is_needed()) {
+            return Ok((disk.clone(), file));
         }
         let file = create(disk.as_ref(), options.size).context(|| {
             let free = disk.space().map_or(0, |space| space.available >> 20);
@@ -149,47 +162,51 @@ impl Opening {
     ) -> Result<Option<Arc<FlashLog>>> {
         let generation = Generation::random().context(|| "could not read /dev/urandom".into())?;
         let mut note = self.note;
-        if self.is_needed() {
+        if let Some(needed) = note.as_mut().filter(|note| note.is_needed) {
             // Before the flash disk gets another generation: a start after an interrupted one must not miss this one.
-            let former = note.insert(CellNote::after(note.as_ref(), generation));
-            notes::write(cell_disks.as_ref(), former)?;
+            *needed = CellNote::after(Some(needed), needed.generation);
+            notes::write(cell_disks.as_ref(), needed)?;
         }
         let is_wanted = options.as_ref().is_some_and(|options| options.size > 0);
         let (Some((disk, ring)), Some(options)) = (self.ring, options.clone().filter(|_| is_wanted)) else {
             if !is_wanted {
-                remove_rings(options.as_ref());
-                let none = CellNote::after(note.as_ref(), NO_GENERATION);
-                if note.is_some_and(|note| note.generation != NO_GENERATION) {
-                    notes::write(cell_disks.as_ref(), &none)?;
+                if let Some(former) = note.filter(|note| note.generation != NO_GENERATION) {
+                    remove_rings(options.as_ref(), former.generation);
+                    notes::write(cell_disks.as_ref(), &CellNote::after(Some(&former), NO_GENERATION))?;
                 }
             }
             return Ok(None);
         };
         let ring_bytes = options.size;
-        let begun = begin_ring(disk.as_ref(), ring, generation, ring_bytes);
-        // Without a time limit in another thread: the log has its own.
-        let begun = begun.and_then(|_| options.disks[0].open_named(RING));
-        let ring = match begun.context(|| could_not("write", disk.as_ref())) {
-            Ok(ring) => ring,
+        let written = |result: io::Result<_>| match result.context(|| could_not("write", disk.as_ref())) {
+            Ok(written) => Some(written),
             Err(error) => {
                 log::error!("{error}; the cell works without flash log");
-                return Ok(None);
+                None
             }
         };
+        let Some(()) = written(empty_ring(disk.as_ref(), ring, ring_bytes)) else { return Ok(None) };
+        // Whenever this is interrupted, the flash disk has no generation, or that of the cell disks.
+        let note = CellNote::after(note.as_ref(), generation);
+        notes::write(cell_disks.as_ref(), &note)?;
+        let begun = disk.write_note(FLASH_LOG_NOTE, &DiskNote { generation, ring_bytes }.encode());
+        let Some(()) = written(begun) else { return Ok(None) };
+        // Without a time limit in another thread: the log has its own.
+        let ring = options.disks[0].open_named(RING).context(|| could_not("open", disk.as_ref()))?;
         notes::mark(cell_disks.as_ref(), &Mark { generation, retired: 0 })?;
-        let note = CellNote { is_needed: true, ..CellNote::after(note.as_ref(), generation) };
+        let note = CellNote { is_needed: true, ..CellNote::after(Some(&note), generation) };
         notes::write(cell_disks.as_ref(), &note)?;
         let random = options.simulated.unwrap_or(0) | 1;
         let log = Arc::new(FlashLog {
-            disk_path: disk.path().to_owned(),
+            disk,
             ring,
             ring_bytes,
             cell_disks: cell_disks.clone(),
-            note,
+            generation,
             state: Mutex::new(State::new(ring_bytes)),
             progress: Condvar::new(),
             work: Condvar::new(),
-            marking: Mutex::new(()),
+            notes: Mutex::new(note),
             counters: Counters::default(),
             pool: Arc::default(),
             writer: Mutex::new(None),
@@ -200,7 +217,7 @@ impl Opening {
         if log.options.simulated.is_none() {
             log.start_writer().context(|| "could not start the thread of the flash log".into())?;
         }
-        log::info!("flash log of {} MiB on {}", ring_bytes >> 20, log.disk_path.display());
+        log::info!("flash log of {} MiB on {}", ring_bytes >> 20, log.disk.path().display());
         Ok(Some(log))
     }
 }
@@ -224,7 +241,16 @@ fn locked_note(disk: &dyn Disk) -> Result<Option<DiskNote>> {
         return Err(Error::new(ErrorKind::Locked, message));
     }
     let note = disk.read_note(FLASH_LOG_NOTE).context(|| could_not("read", disk))?;
-    Ok(note.and_then(|bytes| DiskNote::decode(&bytes).ok()))
+    let decode = |bytes: Vec<u8>| {
+        DiskNote::decode(&bytes).map_err(|error| {
+            let message = format!(
+                "{}: {error}; if no cell needs it, empty the directory or format the device",
+                could_not("read", disk)
+            );
+            Error::new(ErrorKind::Corrupt, message)
+        })
+    };
+    note.filter(|bytes| !bytes.is_empty()).map(decode).transpose()
 }
 
 /// Reads the records of the log that the cell disks name.
@@ -263,29 +289,26 @@ fn create(disk: &dyn Disk, bytes: u64) -> io::Result<Arc<dyn DiskFile>> {
     Ok(ring)
 }
 
-/// Makes the ring one of a generation, without records.
-fn begin_ring(
-    disk: &dyn Disk,
-    ring: Arc<dyn DiskFile>,
-    generation: Generation,
-    ring_bytes: u64,
-) -> io::Result<Arc<dyn DiskFile>> {
-    let ring = if ring.len()? == ring_bytes { ring } else { create(disk, ring_bytes)? };
-    disk.write_note(FLASH_LOG_NOTE, &DiskNote { generation, ring_bytes }.encode())?;
-    Ok(ring)
+/// Makes the ring one that no cell needs.
+fn empty_ring(disk: &dyn Disk, ring: Arc<dyn DiskFile>, ring_bytes: u64) -> io::Result<()> {
+    if ring.len()? != ring_bytes {
+        create(disk, ring_bytes)?;
+    }
+    disk.write_note(FLASH_LOG_NOTE, &DiskNote { generation: NO_GENERATION, ring_bytes }.encode())
 }
 
-/// Removes the rings of earlier starts.
-fn remove_rings(options: Option<&FlashLogOptions>) {
+/// Removes the ring of the last log of the cell. The rings of other cells stay.
+fn remove_rings(options: Option<&FlashLogOptions>, last: Generation) {
     for disk in options.map(watched).unwrap_or_default() {
-        let removed = match disk.read_note(FLASH_LOG_NOTE) {
-            Ok(Some(note)) if !note.is_empty() => {
-                disk.remove_named(RING).and_then(|()| disk.write_note(FLASH_LOG_NOTE, &[]))
-            }
+        let removed = match locked_note(disk.as_ref()) {
+            Ok(Some(note)) if note.generation == last || note.generation == NO_GENERATION => disk
+                .remove_named(RING)
+                .and_then(|()| disk.write_note(FLASH_LOG_NOTE, &[]))
+                .context(|| could_not("remove", disk.as_ref())),
             found => found.map(drop),
         };
         if let Err(error) = removed {
-            log::warn!("{}: {error}", could_not("remove", disk.as_ref()));
+            log::warn!("{error}");
         }
     }
 }

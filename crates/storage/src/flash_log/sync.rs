@@ -165,10 +165,10 @@ impl FlashLog {
     /// Lets the cell disks, and flash, record what is retired if a sync waits for nothing else.
     fn retire_if_due(&self) {
         // One after the other: the mark never decreases.
-        let _only_one = self.marking.lock();
+        let _only_one = self.notes.lock();
         let Some(retired) = self.state.lock().needed_mark() else { return };
         self.work.notify_one();
-        let marked = notes::mark(self.cell_disks.as_ref(), &Mark { generation: self.note.generation, retired });
+        let marked = notes::mark(self.cell_disks.as_ref(), &Mark { generation: self.generation, retired });
         let mut state = self.state.lock();
         match marked {
             Ok(()) => {

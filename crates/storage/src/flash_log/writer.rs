@@ -63,7 +63,7 @@ impl FlashLog {
         let mut bytes = format::memory(batch.iter().map(|record| record.writes.record_bytes()).sum());
         let mut at = 0;
         for record in &batch {
-            let header = RecordHeader::new(self.note.generation, (record.sequence, retired, durable), record.ino);
+            let header = RecordHeader::new(self.generation, (record.sequence, retired, durable), record.ino);
             let end = at + record.writes.record_bytes();
             header.encode(&record.writes, &mut bytes[at..end]);
             at = end;

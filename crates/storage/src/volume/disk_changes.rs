@@ -87,7 +87,12 @@ impl Volume {
             let superblock = self.group.prepare(engine.as_ref(), None)?;
             self.stores.lock().add(number, &engine, self.group.stripes().len())?;
             let wanted = self.commit_group_values([(WANTED.to_owned(), Some(1))]);
-            if let Err(error) = wanted.and_then(|()| self.group.join(&engine, superblock, add_space)) {
+            let joined = wanted.and_then(|()| {
+                // Before the disk is a member: a start without the other disks must know which flash log it needs.
+                let _notes = self.give_flash_log_notes_to(engine.as_ref())?;
+                self.group.join(&engine, superblock, add_space)
+            });
+            if let Err(error) = joined {
                 self.stores.lock().remove(number);
                 return Err(error);
             }

@@ -1,9 +1,10 @@
 //! Redo in the flash log: which files use it, and what a start does with the redo that is in flash.
 
 use super::{Ino, Volume};
+use crate::disk::Disk;
 use crate::error::{Context, Result};
 use crate::file::FileData;
-use crate::flash_log::{FlashLog, FlashLogStats, Lost, Opening, RedoFile};
+use crate::flash_log::{FlashLog, FlashLogStats, Lost, NotesGuard, Opening, RedoFile};
 use crate::meta::CommitSequence;
 use cellar_format::wire::FileType;
 use std::collections::BTreeSet;
@@ -56,6 +57,13 @@ impl Volume {
             Some(log) if file.units().is_none() && file.end_capture() => log.sync(file, true),
             _ => Ok(()),
         }
+    }
+
+    /// Makes a disk that joins the group, or returns, say about the flash log what the others say. The caller keeps the result
+    /// until the disk is accessible.
+    pub(super) fn give_flash_log_notes_to(&self, disk: &dyn Disk) -> Result<Option<NotesGuard<'_>>> {
+        let Some(log) = self.flash_log.get() else { return FlashLog::clear_notes_of(disk).map(|()| None) };
+        log.give_notes_to(disk).map(Some)
     }
 
     /// Lets the cell disks have everything, before a clean stop.

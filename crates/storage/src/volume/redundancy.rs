@@ -151,6 +151,7 @@ impl Volume {
             self.group.store_superblock(number)?;
             // Before the disk is online: from then on a start may use the disk without the others.
             FlashCache::disown_on(disk.as_ref())?;
+            self.give_flash_log_notes_to(disk.as_ref())?;
             self.stores.lock().add(number, disk, self.group.stripes().len())
         };
         let copied = mirror.bring_online(number, engine, self, finish)?;
