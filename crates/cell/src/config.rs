@@ -702,7 +702,7 @@ mod tests {
         let columnar = parse("flash_disks = [\"/f\"]\ncolumnar_cache_size = \"1GiB\"").unwrap().unwrap();
         assert_eq!((columnar.columnar_bytes, flash.columnar_bytes), (1 << 30, 0));
         refused("flash_log_size = \"512MiB\"", "needs flash_disks");
-        refused("flash_disks = [\"/f\"]\nflash_log_size = \"1MiB\"", "4 MiB to 64 GiB");
+        refused("flash_disks = [\"/f\"]\nflash_log_size = \"1MiB\"", "4 MiB to 2 GiB");
         refused("flash_disks = [\"/f\"]\nflash_log_size = \"5MiB\"\nwal_passthrough = true", "exclude each other");
         refused("flash_disks = [\"/f\"]\nflash_cache_size = \"0\"", "leaves nothing");
         refused("flash_disks = [\"f\"]", "write the path from /");

@@ -31,8 +31,13 @@ impl Cell {
     }
 
     fn open(&self, size: Option<u64>) -> Result<Arc<Volume>> {
+        self.open_with(size, false)
+    }
+
+    fn open_with(&self, size: Option<u64>, force_degraded: bool) -> Result<Arc<Volume>> {
         let log = |size| FlashLogOptions::new(vec![self.flash_disk.clone() as Arc<dyn Disk>], size);
-        let options = VolumeOptions { file_type: |_| FileType::Wal, flash_log: size.map(log), ..options() };
+        let options =
+            VolumeOptions { file_type: |_| FileType::Wal, flash_log: size.map(log), force_degraded, ..options() };
         Volume::open(vec![self.cell_disk.clone()], options)
     }
 
@@ -140,6 +145,33 @@ fn a_cell_disk_that_replaces_another_one_names_the_flash_log() {
 }
 
 #[test]
+fn a_start_that_does_not_know_what_is_retired_is_refused() {
+    let cell = Cell::on(MemoryDisks::new(2));
+    let (volume, ino) = cell.begun();
+    cell.cell_disk.set_faults(&[Fault::HeldSync]);
+    write(&volume, ino, 2).unwrap();
+    let left = cell.after_crash(&volume);
+    left.cell_disk.remove_named("flash_log_retired").unwrap();
+    let error = left.open(Some(4 * MIB)).unwrap_err().to_string();
+    assert!(error.contains("retired") && error.contains("--force-degraded"), "{error}");
+    left.open_with(Some(4 * MIB), true).unwrap().close().unwrap();
+    check(&left, 2);
+}
+
+#[test]
+fn a_start_with_a_ring_that_cannot_be_read_is_refused() {
+    let cell = Cell::on(MemoryDisks::new(2));
+    let (volume, ino) = cell.begun();
+    cell.cell_disk.set_faults(&[Fault::HeldSync]);
+    (2..5).for_each(|byte| write(&volume, ino, byte).unwrap());
+    let left = cell.after_crash(&volume);
+    left.flash_disk.set_named_faults(&[Fault::Read { errno: libc::EIO, one_in: 1 }]);
+    assert!(left.open(Some(4 * MIB)).unwrap_err().to_string().contains("cannot be read"));
+    left.flash_disk.set_named_faults(&[]);
+    assert!(check(&left, 4).applied_records > 0);
+}
+
+#[test]
 fn without_new_redo_everything_is_retired() {
     let cell = Cell::on(MemoryDisks::new(2));
     let (volume, ino) = cell.begun();
@@ -180,6 +212,8 @@ fn after_a_failed_sync_of_the_cell_disks_syncs_fail_and_a_start_writes_the_redo_
     let acknowledged = (2..200).take_while(|byte| write(&volume, ino, *byte).is_ok()).count() as u8;
     cell.cell_disk.set_faults(&[]);
     assert!(write(&volume, ino, 250).is_err(), "a later sync could rely on bytes that the kernel has dropped");
+    let other = create(&volume, "other");
+    assert!(write(&volume, other, 1).is_err(), "PostgreSQL must not go on with another WAL file");
     assert!(volume.close().is_err());
     let left = cell.after_crash(&volume);
     let volume = left.open(Some(4 * MIB)).unwrap();

@@ -66,8 +66,9 @@ pub struct FileData {
     deferred_sync_error: Mutex<Option<Error>>,
     in_flight: RwLock<Option<InFlightWrite>>,
     kernel_file: KernelFile,
-    /// The writes since the last sync, of a file whose syncs use the flash log.
-    redo: OnceLock<Mutex<Capture>>,
+    /// The writes since the last sync, of a file whose syncs use the flash log. None inside: other code stored the file's bytes
+    /// before the log was used.
+    redo: OnceLock<Option<Mutex<Capture>>>,
     /// A write has failed, and the backing files may be longer than the file. Changes under the write lock.
     is_overlong: AtomicBool,
     backing: Box<[Backing]>,

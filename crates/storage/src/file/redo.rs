@@ -8,28 +8,35 @@ use parking_lot::Mutex;
 impl FileData {
     /// Returns whether syncs of the file use the flash log.
     pub fn is_redo(&self) -> bool {
-        self.redo.get().is_some()
+        matches!(self.redo.get(), Some(Some(_)))
     }
 
     /// Lets the next sync wait for the cell disks.
     pub fn require_disks(&self) {
-        if let Some(capture) = self.redo.get() {
+        if let Some(Some(capture)) = self.redo.get() {
             capture.lock().require_disks();
         }
     }
 
     /// Lets all syncs wait for the cell disks, from now on. Returns whether earlier ones may have used the flash log.
     pub fn end_capture(&self) -> bool {
-        let was_redo = self.is_redo();
-        self.capture().lock().end();
-        was_redo
+        match self.redo.get_or_init(|| None) {
+            Some(capture) => capture.lock().end(),
+            None => return false,
+        }
+        true
+    }
+
+    /// Captures writes from now on, for the flash log. Returns false if syncs must not use it any more.
+    pub fn begin_capture(&self) -> bool {
+        self.redo.get_or_init(|| Some(Mutex::new(Capture::begun()))).is_some()
     }
 }
 
 impl WriteGuard<'_> {
     /// Captures a write that the backing files have, for the flash log.
     pub fn capture_write(&self, offset: u64, data: &[u8]) {
-        if let Some(capture) = self.redo.get() {
+        if let Some(Some(capture)) = self.redo.get() {
             capture.lock().add(offset, data);
         }
     }
@@ -41,7 +48,7 @@ impl RedoFile for FileData {
     }
 
     fn capture(&self) -> &Mutex<Capture> {
-        self.redo.get_or_init(|| Mutex::new(Capture::begun()))
+        self.redo.get().and_then(Option::as_ref).expect("syncs of the file use the log")
     }
 
     fn sync_to_disks(&self) -> Result<()> {

@@ -8,8 +8,8 @@
 //!   durably, in flash or on the cell disks. So the newest acknowledged redo wins.
 //! - A record is *released* when a sync of the cell disks that began after it has succeeded. Only released records are retired, and
 //!   only the space of retired records is written again.
-//! - After a failed sync of the cell disks, the file's records stay in flash, and every later sync of the file fails until the cell
-//!   is started again.
+//! - After a failed sync of the cell disks, the file's records stay in flash, and every later sync of redo fails until the cell is
+//!   started again.
 //!
 //! The log knows files by their inodes, and does not know what they contain. It is above the flash cache, the stripes and the
 //! copies. Records contain the bytes of writes: a start writes them to the files before it serves anything.
@@ -43,7 +43,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The flash log of a volume.
 #[derive(Debug, Clone)]
@@ -64,7 +64,8 @@ pub struct FlashLogOptions {
 
 impl FlashLogOptions {
     pub const SIZE_MIN: u64 = 4 * DATA_BYTES_MAX as u64;
-    pub const SIZE_MAX: u64 = 64 << 30;
+    /// A start reads all records that are not retired into memory.
+    pub const SIZE_MAX: u64 = 2 << 30;
     /// Returns the options of a log of `size` on the first of some flash disks.
     pub fn new(disks: Vec<Arc<dyn Disk>>, size: u64) -> Self {
         Self {
@@ -82,6 +83,9 @@ impl FlashLogOptions {
     pub const BUSY_AFTER: Duration = Duration::from_millis(100);
     pub const TIMEOUT: Duration = Duration::from_secs(10);
 }
+
+/// How often a stop checks whether the thread of the log has ended.
+const STOP_POLL: Duration = Duration::from_millis(5);
 
 /// While it exists, nothing changes the notes of the cell disks.
 pub type NotesGuard<'a> = MutexGuard<'a, CellNote>;
@@ -204,8 +208,8 @@ impl FlashLog {
             while state.files.values().any(|file| file.is_running) && !state.is_stopped {
                 self.progress.wait(&mut state);
             }
-            if let Some(error) = state.files.values().find_map(|file| file.error.clone()) {
-                return Err(error);
+            if let Some(error) = &state.disk_error {
+                return Err(error.clone());
             }
         }
         self.stop();
@@ -259,9 +263,14 @@ impl FlashLog {
         self.work.notify_all();
         self.progress.notify_all();
         // The thread of a flash disk that hangs ends when the disk answers.
-        if let Some(writer) = self.writer.lock().take().filter(|_| !is_hanging)
-            && writer.join().is_err()
-        {
+        let Some(writer) = self.writer.lock().take().filter(|_| !is_hanging) else { return };
+        let stopped = Instant::now();
+        while !writer.is_finished() && self.options.timeout.is_none_or(|timeout| stopped.elapsed() < timeout) {
+            std::thread::sleep(STOP_POLL);
+        }
+        if !writer.is_finished() {
+            log::error!("flash disk {} did not answer until the stop of the flash log", self.disk.path().display());
+        } else if writer.join().is_err() {
             log::error!("the thread of the flash log panicked");
         }
     }

@@ -16,28 +16,32 @@ fn could_not(verb: &str, disk: &dyn Disk) -> String {
     format!("could not {verb} the note about the flash log on cell disk {}", disk.path().display())
 }
 
-/// Returns the newest note of the accessible cell disks.
-pub fn newest(disks: &dyn CellDisks) -> Result<Option<CellNote>> {
-    let mut newest: Option<CellNote> = None;
+/// Returns the newest note of the accessible cell disks, and the error of one that cannot be read.
+pub fn newest(disks: &dyn CellDisks) -> (Option<CellNote>, Option<Error>) {
+    let (mut newest, mut problem): (Option<CellNote>, _) = (None, None);
     for (number, disk) in disks.accessible() {
         let bytes = match disk.read_note(NOTE) {
             Ok(bytes) => bytes,
             Err(error) => {
-                disks.fail(number, &error).context(|| could_not("read", disk.as_ref()))?;
+                let failed = disks.fail(number, &error).context(|| could_not("read", disk.as_ref()));
+                problem = failed.err().or(problem);
                 continue;
             }
         };
         let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else { continue };
-        let note = CellNote::decode(&bytes).map_err(|error| {
-            Error::new(ErrorKind::Corrupt, format!("{}: {error}", could_not("read", disk.as_ref())))
-        })?;
-        newest = newest.filter(|found| found.number >= note.number).or(Some(note));
+        match CellNote::decode(&bytes) {
+            Ok(note) => newest = newest.filter(|found| found.number >= note.number).or(Some(note)),
+            Err(error) => {
+                let message = format!("{}: {error}", could_not("read", disk.as_ref()));
+                problem = Some(Error::new(ErrorKind::Corrupt, message));
+            }
+        }
     }
-    Ok(newest)
+    (newest, problem)
 }
 
-/// Returns up to which sequence the cell disks say that records of the note's generation are retired.
-pub fn retired(disks: &dyn CellDisks, note: &CellNote) -> u64 {
+/// Returns up to which sequence the cell disks say that records of the note's generation are retired; None if none says that.
+pub fn retired(disks: &dyn CellDisks, note: &CellNote) -> Option<u64> {
     let mark_of = |disk: &dyn Disk| -> io::Result<Option<Mark>> {
         let Some(file) = disk.open_existing(MARK)? else { return Ok(None) };
         let mut bytes = [0; Mark::BYTES];
@@ -45,7 +49,7 @@ pub fn retired(disks: &dyn CellDisks, note: &CellNote) -> u64 {
         Ok(Mark::decode(&bytes[..count]).ok())
     };
     let marks = disks.accessible().into_iter().filter_map(|(_, disk)| mark_of(disk.as_ref()).ok().flatten());
-    marks.filter(|mark| mark.generation == note.generation).map(|mark| mark.retired).max().unwrap_or(0)
+    marks.filter(|mark| mark.generation == note.generation).map(|mark| mark.retired).max()
 }
 
 /// Makes a disk that joins the group, or returns, say what the others say. Durable on return.

@@ -19,6 +19,8 @@ pub(super) const NO_GENERATION: Generation = Generation([0; Generation::BYTES]);
 /// Bytes that are written at once when the ring is created.
 const CHUNK: usize = 1 << 20;
 
+const REPAIR: &str = "repair the cell disk, or start with --force-degraded";
+
 /// Redo that was acknowledged and that a start with `--force-degraded` does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lost {
@@ -34,6 +36,8 @@ pub struct Opening {
     /// To be applied in this order.
     pub records: Vec<Record>,
     pub lost: Option<Lost>,
+    /// The cell disks do not say which records are retired: some may be older than what the files have.
+    pub may_be_old: bool,
     note: Option<CellNote>,
     ring: Option<(Arc<dyn Disk>, Arc<dyn DiskFile>)>,
 }
@@ -46,12 +50,28 @@ impl Opening {
     /// Reads what an earlier start left, and prepares the ring. Fails if the cell disks may lack redo that was acknowledged and
     /// that cannot be read, unless `force`.
     pub fn new(options: Option<&FlashLogOptions>, cell_disks: &dyn CellDisks, force: bool) -> Result<Self> {
-        let note = notes::newest(cell_disks)?;
-        let mut opening = Self { records: Vec::new(), lost: None, note, ring: None };
+        let (note, problem) = notes::newest(cell_disks);
+        let needed = note.filter(|note| note.is_needed);
+        if let Some(error) = problem {
+            let has_log = needed.is_some() || options.is_some_and(|options| options.size > 0);
+            if has_log && !force {
+                let message = format!("{error}; {REPAIR}, which may lose transactions that PostgreSQL has committed");
+                return Err(Error::new(error.kind(), message));
+            }
+            log::error!("{error}; if the cell had a flash log, redo may be missing");
+        }
+        let mut opening = Self { records: Vec::new(), lost: None, may_be_old: false, note, ring: None };
         let disks = options.map(watched).unwrap_or_default();
-        if let Some(note) = note.filter(|note| note.is_needed) {
-            let scanned = read(&disks, &note, notes::retired(cell_disks, &note));
-            opening.take(scanned, force)?;
+        if let Some(note) = needed {
+            let retired = notes::retired(cell_disks, &note);
+            opening.may_be_old = retired.is_none();
+            if opening.may_be_old && !force {
+                let message = format!(
+                    "no cell disk says which redo of the flash log is retired; {REPAIR}, which may replace newer redo by older"
+                );
+                return Err(Error::new(ErrorKind::Corrupt, message));
+            }
+            opening.take(read(&disks, &note, retired.unwrap_or(0)), force)?;
         }
         if let Some(options) = options.filter(|options| options.size > 0) {
             match opening.prepare(options, &disks) {

@@ -38,6 +38,8 @@ pub struct FileSyncs {
     pub is_running: bool,
     /// A sync of the cell disks failed. They may lack what flash has: no later sync succeeds.
     pub error: Option<Error>,
+    /// The removal of the file is durable.
+    pub is_removed: bool,
     /// The last record of the file.
     pub last_sequence: u64,
     /// The sync of the cell disks after which no change of the file is missing in the records.
@@ -85,6 +87,8 @@ pub struct State {
     timings: BTreeMap<u64, Timing>,
     ring: Ring,
     pub files: HashMap<u64, FileSyncs>,
+    /// A sync of the cell disks failed: no later sync begins, as without flash log, where PostgreSQL stops at once.
+    pub disk_error: Option<Error>,
     /// A record is to be written that says what is retired.
     pub wants_retirement: bool,
     /// The cell disks cannot record what is retired.
@@ -110,6 +114,7 @@ impl State {
             timings: BTreeMap::new(),
             ring: Ring::new(ring_bytes),
             files: HashMap::new(),
+            disk_error: None,
             wants_retirement: false,
             mark_error: None,
             has_failed: false,
@@ -131,10 +136,10 @@ impl State {
     /// Begins a sync of a file: queues the record, and requests a sync of the cell disks. Returns None if nothing has changed
     /// since a sync that succeeded.
     pub fn begin(&mut self, ino: u64, captured: Captured, busy_after: Duration) -> Result<Option<Wait>, Error> {
-        let file = self.files.entry(ino).or_default();
-        if let Some(error) = &file.error {
+        if let Some(error) = &self.disk_error {
             return Err(error.clone());
         }
+        let file = self.files.entry(ino).or_default();
         let before = file.last_sequence;
         let mut is_new = false;
         let skip = match captured {
@@ -241,6 +246,21 @@ impl State {
             }
         }
         self.count_done(counters, outlier);
+    }
+
+    /// Forgets the records of a file that is removed. Returns whether the cell disks lacked some.
+    pub fn forget(&mut self, ino: u64) -> bool {
+        let Some(file) = self.files.get_mut(&ino) else { return false };
+        (file.is_removed, file.error) = (true, None);
+        let before = self.unreleased.len();
+        let timings = &mut self.timings;
+        self.unreleased.retain(|sequence, of| {
+            if *of == ino {
+                timings.remove(sequence);
+            }
+            *of != ino
+        });
+        self.unreleased.len() < before
     }
 
     fn count_done(&mut self, counters: &Counters, outlier: Duration) {

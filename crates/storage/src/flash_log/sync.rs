@@ -10,7 +10,10 @@ use parking_lot::{Mutex, MutexGuard};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How often a sync that waits checks whether the flash disk still answers.
+const TIMEOUT_CHECK: Duration = Duration::from_secs(1);
 
 /// A file whose syncs use the log.
 pub trait RedoFile: Send + Sync + 'static {
@@ -87,7 +90,10 @@ impl FlashLog {
 
     fn wait_for_progress(self: &Arc<Self>, state: &mut MutexGuard<'_, State>) {
         if self.options.simulated.is_none() {
-            return self.progress.wait(state);
+            if self.progress.wait_for(state, TIMEOUT_CHECK).timed_out() {
+                MutexGuard::unlocked(state, || self.check_timeout());
+            }
+            return;
         }
         MutexGuard::unlocked(state, || {
             if !self.simulation_step() {
@@ -118,8 +124,9 @@ impl FlashLog {
             let error = Error::io("could not start a thread for the sync of a WAL file", error);
             let mut state = self.state.lock();
             if let Some(syncs) = state.files.get_mut(&ino) {
-                (syncs.is_running, syncs.error) = (false, Some(error));
+                (syncs.is_running, syncs.error) = (false, Some(error.clone()));
             }
+            state.disk_error.get_or_insert(error);
         }
     }
 
@@ -142,24 +149,51 @@ impl FlashLog {
             let synced = catch_unwind(AssertUnwindSafe(|| file.sync_to_disks())).unwrap_or_else(|_| Err(panicked()));
             {
                 let mut state = self.state.lock();
+                let is_removed = state.files.get(&ino).is_some_and(|syncs| syncs.is_removed);
                 match synced {
                     Ok(()) => state.synced(ino, (number, covered), &self.counters, self.options.outlier),
+                    Err(error) if is_removed => {
+                        log::debug!("{error}; the file was removed");
+                        state.synced(ino, (number, covered), &self.counters, self.options.outlier);
+                    }
                     Err(error) => {
                         increase(&self.counters.disk_errors, 1);
                         log::error!(
-                            "{error}; later syncs of this WAL file fail; its redo stays in the flash log: restart the cell, which \
-                             writes the redo to the file again"
+                            "{error}; later syncs of WAL fail; the redo stays in the flash log: restart the cell, which writes the \
+                             redo to the file again"
                         );
                         let syncs = state.files.get_mut(&ino).expect("syncs of the file run");
-                        syncs.error = Some(error);
+                        syncs.error = Some(error.clone());
+                        state.disk_error.get_or_insert(error);
                     }
                 }
             }
             self.progress.notify_all();
+            // The writer waits for a time without redo, which may begin now.
+            self.work.notify_one();
             self.retire_if_due();
             self.revoke_if_due();
         }
         self.progress.notify_all();
+    }
+
+    /// Forgets the records of a file whose removal is durable: no start applies them.
+    pub fn forget(self: &Arc<Self>, ino: u64) {
+        if !self.state.lock().forget(ino) {
+            return;
+        }
+        self.progress.notify_all();
+        self.work.notify_one();
+        if self.options.simulated.is_none() {
+            let log = self.clone();
+            let retire = move || {
+                log.retire_if_due();
+                log.revoke_if_due();
+            };
+            if let Err(error) = self.pool.spawn(retire) {
+                log::warn!("could not start a thread of the flash log: {error}");
+            }
+        }
     }
 
     /// Lets the cell disks, and flash, record what is retired if a sync waits for nothing else.

@@ -247,6 +247,9 @@ impl Volume {
         let removable: Vec<_> =
             self.removed_files.lock().extract_if(.., |(sequence, _)| *sequence <= committed).collect();
         for (_, file) in removable {
+            if let Some(log) = self.flash_log.get().filter(|_| file.is_redo()) {
+                log.forget(file.ino);
+            }
             self.cache.forget(&file.cached, RegionIndex(0)..RegionIndex::MAX);
             for extent in file.units().map(|units| units.extents()).unwrap_or_default() {
                 self.cache.forget(&extent.stored.cached, RegionIndex(0)..RegionIndex::MAX);

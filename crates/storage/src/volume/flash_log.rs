@@ -1,10 +1,10 @@
 //! Redo in the flash log: which files use it, and what a start does with the redo that is in flash.
 
-use super::{Ino, Volume};
+use super::{Ino, SpacePriority, Volume};
 use crate::disk::Disk;
 use crate::error::{Context, Result};
 use crate::file::FileData;
-use crate::flash_log::{FlashLog, FlashLogStats, Lost, NotesGuard, Opening, RedoFile};
+use crate::flash_log::{FlashLog, FlashLogStats, Lost, NotesGuard, Opening};
 use crate::meta::CommitSequence;
 use cellar_format::wire::FileType;
 use std::collections::BTreeSet;
@@ -24,14 +24,8 @@ impl Volume {
     /// Returns the log if syncs of a file use it. The first sync of a WAL file begins that.
     pub(super) fn flash_log_for(&self, file: &Arc<FileData>) -> Option<&Arc<FlashLog>> {
         let log = self.flash_log.get().filter(|log| log.is_needed())?;
-        if !file.is_redo() {
-            if self.type_of(file.ino) != Some(FileType::Wal) {
-                return None;
-            }
-            // From now on, writes are captured.
-            drop(file.capture().lock());
-        }
-        Some(log)
+        let uses_log = file.is_redo() || self.type_of(file.ino) == Some(FileType::Wal) && file.begin_capture();
+        uses_log.then_some(log)
     }
 
     fn type_of(&self, ino: Ino) -> Option<FileType> {
@@ -81,7 +75,8 @@ impl Volume {
             // The file may have been removed since.
             let Ok(file) = self.file(record.ino) else { continue };
             let describe = || format!("could not write redo of the flash log to inode {}", file.ino);
-            record.writes.for_each(|offset, data| self.write(file.ino, offset, data).map(drop)).context(describe)?;
+            let write = |offset, data: &[u8]| self.write_with(file.ino, offset, data, SpacePriority::Highest).map(drop);
+            record.writes.for_each(write).context(describe)?;
             applied = (applied.0 + 1, applied.1 + record.writes.data.len() as u64);
             files.insert(file.ino);
         }
@@ -91,6 +86,12 @@ impl Volume {
         if applied.0 > 0 {
             let (records, bytes) = applied;
             log::info!("wrote {records} records of the flash log, {bytes} bytes, to {}", self.named(&files));
+        }
+        if opening.may_be_old && applied.0 > 0 {
+            log::error!(
+                "the cell disks did not say which redo is retired: {} may have older redo in place of newer",
+                self.named(&files)
+            );
         }
         let log = opening.start(self.options.flash_log.clone(), &self.group.cell_disks(), applied)?;
         if let Some(log) = log {
