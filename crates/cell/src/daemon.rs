@@ -222,7 +222,9 @@ fn open_volume(
     let reserve = config.disk_group.reserve_bytes;
     // A file type may have three copies.
     let copies = if has_copies { Redundancy::High } else { Redundancy::External }.copies() as u64;
-    let flash = config.flash_cache.as_ref().map(|flash| flash_options(flash, iorm));
+    let opened = config.flash_cache.as_ref().map(|flash| (flash, open_flash_disks(flash, iorm)));
+    let flash = opened.as_ref().map(|(flash, disks)| flash_options(flash, disks));
+    let log_size = config.flash_log_size.unwrap_or(0);
     let options = VolumeOptions {
         reserve_bytes: reserve.unwrap_or_else(|| default_reserve(machine_memory_bytes(), &disk_sizes)),
         au_size: config.disk_group.au_size,
@@ -234,9 +236,9 @@ fn open_volume(
         patience: config.disk_group.patience,
         force_degraded: config.force_degraded,
         cache_bytes: config.cache_bytes,
-        flash: flash.clone().filter(|flash| flash.size != Some(0)),
+        flash: flash.filter(|flash| flash.size != Some(0)),
         // Without a size, redo of an earlier start is written to its files.
-        flash_log: flash.map(|flash| FlashLogOptions::new(flash.disks, config.flash_log_size.unwrap_or(0))),
+        flash_log: opened.map(|(flash, disks)| FlashLogOptions::new(or_absent(flash, disks), log_size)),
         wal_passthrough: config.wal_passthrough,
         // A backing file may have a second descriptor for direct reads, on each disk with a copy.
         handles_max: (descriptors.saturating_sub(DESCRIPTORS_RESERVED) / (2 * copies)).max(64) as usize,
@@ -252,9 +254,8 @@ fn open_volume(
     Ok(volume)
 }
 
-/// Opens the flash disks. If one cannot be opened, or does not answer in time, the options have none: the cell works without flash
-/// cache.
-fn flash_options(config: &FlashCache, iorm: &Arc<Iorm>) -> FlashOptions {
+/// Opens the flash disks. None in place of one that cannot be opened, or does not answer in time.
+fn open_flash_disks(config: &FlashCache, iorm: &Arc<Iorm>) -> Vec<Option<Arc<dyn Disk>>> {
     let disks = config.disks.iter().zip(&config.models).enumerate().map(|(number, (path, model))| {
         let (to_open, model, iorm) = (path.clone(), model.clone(), iorm.clone());
         // Models of flash disks are not synchronized with models of cell disks.
@@ -269,8 +270,19 @@ fn flash_options(config: &FlashCache, iorm: &Arc<Iorm>) -> FlashOptions {
             })
             .ok()
     });
+    disks.collect()
+}
+
+/// Returns the disks of the flash log, which needs only the one with its ring.
+fn or_absent(config: &FlashCache, disks: Vec<Option<Arc<dyn Disk>>>) -> Vec<Arc<dyn Disk>> {
+    let absent = |path| Arc::new(AbsentDisk::new(path)) as Arc<dyn Disk>;
+    disks.into_iter().zip(&config.disks).map(|(disk, path)| disk.unwrap_or_else(|| absent(path))).collect()
+}
+
+/// Returns the options of the flash cache, without disks if one could not be opened: the cell works without flash cache.
+fn flash_options(config: &FlashCache, disks: &[Option<Arc<dyn Disk>>]) -> FlashOptions {
     FlashOptions {
-        disks: disks.collect::<Option<Vec<_>>>().unwrap_or_default(),
+        disks: disks.iter().cloned().collect::<Option<Vec<_>>>().unwrap_or_default(),
         size: config.size,
         columnar_bytes: config.columnar_bytes,
         segment_bytes: FlashOptions::SEGMENT_BYTES,

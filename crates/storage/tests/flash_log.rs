@@ -114,7 +114,7 @@ fn a_flash_log_that_another_cell_needs_is_neither_overwritten_nor_removed() {
     cell.cell_disk.set_faults(&[Fault::HeldSync]);
     write(&volume, ino, 2).unwrap();
     let left = cell.after_crash(&volume);
-    // The other cell has a log of its own, and then the flash disk of the first cell.
+    // The other cell has used another flash disk, and now has the flash disk of the first cell.
     Cell::with(left.disks.clone(), 2, 3).begun().0.close().unwrap();
     let other = Cell::with(left.disks.clone(), 2, 1);
     let started = other.open(Some(4 * MIB)).unwrap();
