@@ -189,11 +189,9 @@ impl Opening {
         }
         let is_wanted = options.as_ref().is_some_and(|options| options.size > 0);
         let (Some((disk, ring)), Some(options)) = (self.ring, options.clone().filter(|_| is_wanted)) else {
-            if !is_wanted {
-                if let Some(former) = note.filter(|note| note.generation != NO_GENERATION) {
-                    remove_rings(options.as_ref(), former.generation);
-                    notes::write(cell_disks.as_ref(), &CellNote::after(Some(&former), NO_GENERATION))?;
-                }
+            if !is_wanted && let Some(former) = note.filter(|note| note.generation != NO_GENERATION) {
+                remove_rings(options.as_ref(), former.generation);
+                notes::write(cell_disks.as_ref(), &CellNote::after(Some(&former), NO_GENERATION))?;
             }
             return Ok(None);
         };
