@@ -3,7 +3,7 @@
 use crate::cell_request::{CellRequest, RequestError};
 use cellar_format::wire::Kind;
 use cellar_storage::iorm::{DeviceCalibration, DeviceReport, Iorm, Medium};
-use cellar_storage::{Error, ErrorKind, Result};
+use cellar_storage::{Error, ErrorKind, Result, Volume};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::io;
@@ -38,7 +38,7 @@ pub fn request(socket: &Path, change: &IormChange) -> std::result::Result<Value,
 }
 
 /// Does what a request says, and returns the state of the resource manager.
-pub(crate) fn answer(iorm: &Iorm, request: &[u8]) -> Result<Value> {
+pub(crate) fn answer(iorm: &Iorm, volume: &Volume, request: &[u8]) -> Result<Value> {
     let change: IormChange = serde_json::from_slice(request)
         .map_err(|error| Error::new(ErrorKind::Invalid, format!("the request is not valid: {error}")))?;
     if change.objective.is_some() || change.dbplan.is_some() {
@@ -49,7 +49,8 @@ pub(crate) fn answer(iorm: &Iorm, request: &[u8]) -> Result<Value> {
         if !is_forced {
             check_idle(iorm)?;
         }
-        report["calibration"] = iorm.calibrate()?.into_iter().map(calibration).collect();
+        let calibrated = iorm.calibrate(|path, medium| volume.uses_disk(path, medium))?;
+        report["calibration"] = calibrated.into_iter().map(calibration).collect();
     }
     Ok(report)
 }
@@ -73,9 +74,14 @@ fn check_idle(iorm: &Iorm) -> Result<()> {
 
 fn calibration(device: DeviceCalibration) -> Value {
     let DeviceCalibration { path, medium, is_model, rates } = device;
+    let (path, is_flash) = (path.display().to_string(), medium == Medium::Flash);
+    let rates = match rates {
+        Ok(rates) => rates,
+        Err(error) => return json!({ "path": path, "is_flash": is_flash, "error": error.to_string() }),
+    };
     json!({
-        "path": path.display().to_string(),
-        "is_flash": medium == Medium::Flash,
+        "path": path,
+        "is_flash": is_flash,
         "is_model": is_model,
         "small_reads_per_second": rates.small_reads,
         "small_writes_per_second": rates.small_writes,

@@ -141,7 +141,8 @@ impl<'a> Session<'a> {
                     self.stream.send(Kind::GroupReport, |out| out.extend_from_slice(text.as_bytes()))?;
                 }
                 (Kind::IormRequest, payload) => {
-                    let text = iorm::answer(&state.iorm, payload).map_err(SessionError::Iorm)?.to_string();
+                    let text =
+                        iorm::answer(&state.iorm, &state.volume, payload).map_err(SessionError::Iorm)?.to_string();
                     self.stream.send(Kind::IormReport, |out| out.extend_from_slice(text.as_bytes()))?;
                 }
                 (Kind::DatabaseNames, payload) => {

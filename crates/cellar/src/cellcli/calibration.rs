@@ -24,11 +24,17 @@ pub fn text(calibration: &Value, group: &Value, cell: &str) -> String {
         let iops = sum("small_reads_per_second");
         text += &format!("Aggregate random read IOs per second (IOPS) across all {kind} disks: {iops:.0}\n");
     }
+    let mut failed = 0;
     for device in devices {
         let figure = |name: &str| device[name].as_f64().unwrap_or(0.0);
         let path = device["path"].as_str().unwrap_or_default();
         let name = names.get(path).map_or_else(String::new, |name| format!("{name} on "));
         let kind = if device["is_flash"] == true { "Flash disk" } else { "Cell disk" };
+        if let Some(error) = device["error"].as_str() {
+            text += &format!("{kind} {name}{path}: not measured, its costs are unchanged: {error}\n");
+            failed += 1;
+            continue;
+        }
         text += &format!(
             "{kind} {name}{path}: read throughput: {:.1} MBPS, and {:.0} IOPS; write throughput: {:.1} MBPS, and {:.0} IOPS",
             figure("read_bytes_per_second") / 1e6,
@@ -41,7 +47,15 @@ pub fn text(calibration: &Value, group: &Value, cell: &str) -> String {
             None => " (of the device model)\n".to_owned(),
         };
     }
-    text + "CALIBRATE results are within an acceptable range.\n"
+    match failed {
+        0 => text + "CALIBRATE results are within an acceptable range.\n",
+        _ => {
+            text + &format!(
+                "CALIBRATE could not measure {failed} of {} disks; the others have their new costs.\n",
+                devices.len()
+            )
+        }
+    }
 }
 
 #[cfg(test)]
@@ -70,5 +84,14 @@ Flash disk /f: read throughput: 150.5 MBPS, and 400 IOPS; write throughput: 100.
 CALIBRATE results are within an acceptable range.
 ";
         assert_eq!(text(&devices, &group, "c1"), expected);
+        let failed = text(&json!([{ "path": "/a", "is_flash": false, "error": "no space" }, devices[1]]), &group, "c1");
+        assert!(
+            failed.contains("Cell disk CD_00_c1 on /a: not measured, its costs are unchanged: no space\n"),
+            "{failed}"
+        );
+        assert!(
+            failed.ends_with("CALIBRATE could not measure 1 of 2 disks; the others have their new costs.\n"),
+            "{failed}"
+        );
     }
 }

@@ -96,7 +96,8 @@ impl FlashCache {
     pub fn content_of(&self, ino: u64, stripes: u16) -> FlashContent {
         let setting = self.setting(ino);
         let mut content = FlashContent { ino, setting, cached_bytes: 0, hits: 0, misses: 0 };
-        for stripe in 0..stripes {
+        // Of a cache that is switched off, nothing is used any more.
+        for stripe in 0..if self.is_on() { stripes } else { 0 } {
             for stream in [Stream::Data, Stream::Units] {
                 if let Some(object) = self.object(Object { stripe, ino, stream }, false) {
                     add(&mut content, &object);
@@ -114,7 +115,7 @@ impl FlashCache {
             found.insert(*ino, content);
         }
         let objects: Vec<_> = self.objects.lock().values().cloned().collect();
-        for object in objects {
+        for object in objects.into_iter().filter(|_| self.is_on()) {
             let (ino, setting) = (object.object.ino, object.setting());
             let new = FlashContent { ino, setting, cached_bytes: 0, hits: 0, misses: 0 };
             add(found.entry(ino).or_insert(new), &object);

@@ -239,6 +239,7 @@ fn layout(options: &FlashOptions, disks: &[Arc<dyn Disk>], named: &Named, may_re
     for disk in disks {
         let note = disk.read_note(DiskNote::NAME).context(|| could_not("read", disk.as_ref()))?;
         found.push(note.and_then(|bytes| DiskNote::decode(&bytes).ok()));
+        crate::iorm::remove_left_over(disk.as_ref());
         // The files of an earlier cache are reused or removed.
         let mut used = 0;
         for (ino, stream) in disk.backing_files().context(|| could_not("list", disk.as_ref()))? {

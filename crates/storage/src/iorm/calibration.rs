@@ -21,6 +21,8 @@ const FILE_BYTES_MIN: u64 = 16 << 20;
 const WRITE_BYTES: usize = 1 << 20;
 /// How long each rate is measured.
 const DURATION: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 250 });
+/// Writes between two syncs while the file is written: a sync must not take as long as a disk may take that is not to fail.
+const BYTES_PER_SYNC: u64 = 16 << 20;
 /// Writes between two syncs of a thread.
 const WRITES_PER_SYNC: u64 = 16;
 /// Of ten requests of the mix, the number of writes, and the requests in flight.
@@ -101,6 +103,14 @@ pub fn read(disk: &dyn Disk) -> Option<CostModel> {
         .ok()
 }
 
+/// Removes the file of a calibration that ended without removing it, because the process was killed.
+pub fn remove_left_over(disk: &dyn Disk) {
+    let removed = disk.open_existing(FILE).and_then(|file| file.map_or(Ok(()), |_| disk.remove_named(FILE)));
+    if let Err(error) = removed {
+        log::warn!("could not remove the file {FILE} from disk {}: {error}", disk.path().display());
+    }
+}
+
 /// Measures a disk, and keeps the costs in its note.
 pub fn measure(disk: &dyn Disk) -> Result<(CostModel, Calibration)> {
     let could_not = || format!("could not calibrate disk {}", disk.path().display());
@@ -144,6 +154,9 @@ impl File {
         for offset in (0..bytes).step_by(WRITE_BYTES) {
             buffer.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.next().to_le_bytes()));
             file.write_at(&buffer, offset)?;
+            if (offset + WRITE_BYTES as u64).is_multiple_of(BYTES_PER_SYNC) {
+                file.sync()?;
+            }
         }
         file.sync()?;
         Ok(Self { file, bytes })
@@ -190,13 +203,16 @@ impl File {
         let began = Instant::now();
         let results: Vec<io::Result<()>> = std::thread::scope(|scope| {
             let run = &run;
-            let threads: Vec<_> = (0..depth).map(|thread| scope.spawn(move || run(thread))).collect();
-            std::thread::sleep(DURATION);
+            let spawn = |thread| std::thread::Builder::new().spawn_scoped(scope, move || run(thread));
+            let threads: io::Result<Vec<_>> = (0..depth).map(spawn).collect();
+            if threads.is_ok() {
+                std::thread::sleep(DURATION);
+            }
             ends.store(true, Ordering::Relaxed);
             let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
                 thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the measurement failed")))
             };
-            threads.into_iter().map(join).collect()
+            threads.map_or_else(|error| vec![Err(error)], |threads| threads.into_iter().map(join).collect())
         });
         let took = began.elapsed().as_secs_f64();
         results.into_iter().collect::<io::Result<()>>()?;

@@ -9,19 +9,23 @@ pub use super::device::DeviceReport;
 use super::names::Names;
 use super::process_groups::ProcessGroups;
 use super::{Objective, Plan};
-use crate::disk::{Disk, ModelParameters, on_each};
+use crate::disk::{Disk, ModelParameters, on_each, within};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::request::{DatabaseId, GroupId, IoSize};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// The note in which disks keep the plan.
 const NOTE: &str = "iorm-plan";
 /// Groups beyond this number share the entry of OTHER.
 const GROUPS_MAX: usize = 1024;
+/// Disks that are measured at the same time, and the time limit for one: a hanging disk does not answer.
+const CALIBRATED_AT_ONCE: usize = 4;
+const CALIBRATION_MAX: Duration = Duration::from_secs(90);
 
 /// The counters of a database, a consumer group and a size at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,14 +61,15 @@ pub struct Iorm {
 /// A disk with its queue. The group owns the disk: one that failed or was dropped is closed.
 type Device = (Weak<dyn Disk>, Arc<DeviceQueue>);
 
-/// The rates of a disk after a calibration.
-#[derive(Debug, Clone, PartialEq)]
+/// What a calibration found out about a disk.
+#[derive(Debug)]
 pub struct DeviceCalibration {
     pub path: PathBuf,
     pub medium: Medium,
-    /// Of the device model; otherwise they were measured.
+    /// The rates are those of the device model; otherwise they were measured.
     pub is_model: bool,
-    pub rates: Calibration,
+    /// The costs of a disk that could not be measured are unchanged.
+    pub rates: Result<Calibration>,
 }
 
 impl Default for Iorm {
@@ -179,6 +184,7 @@ impl Iorm {
         if let Some(newest) = newest {
             *self.plan.lock() = newest;
         }
+        self.disks().iter().for_each(|disk| calibration::remove_left_over(disk.as_ref()));
         // A device has notes only once it is locked.
         for (disk, queue) in self.open_devices().into_iter().filter(|(disk, _)| disk.model_status().is_none()) {
             if let Some(costs) = calibration::read(disk.as_ref()).filter(|costs| *costs != queue.costs()) {
@@ -208,25 +214,31 @@ impl Iorm {
         Ok(())
     }
 
-    /// Measures the disks, all at the same time, and uses their costs from now on. Disks with a device model are not measured.
-    pub fn calibrate(&self) -> Result<Vec<DeviceCalibration>> {
+    /// Measures the disks that `is_used` accepts, and uses their costs from now on. Disks with a device model are not measured. Fails
+    /// if none can be measured.
+    pub fn calibrate(&self, is_used: impl Fn(&Path, Medium) -> bool) -> Result<Vec<DeviceCalibration>> {
         let _one_at_a_time = self.calibrating.try_lock().ok_or_else(|| {
             Error::new(ErrorKind::Invalid, "the disks are being calibrated; repeat the command when that has ended")
         })?;
-        let measured = on_each(&self.open_devices(), |(disk, queue)| {
-            let (path, medium) = (disk.path().to_owned(), queue.medium());
+        let calibrated = |(disk, queue): &(Arc<dyn Disk>, Arc<DeviceQueue>)| {
             let is_model = disk.model_status().is_some();
             let rates = match is_model {
-                true => Calibration::of_costs(&queue.costs(), None),
-                false => {
-                    let (costs, rates) = calibration::measure(disk.as_ref())?;
+                true => Ok(Calibration::of_costs(&queue.costs(), None)),
+                false => measured(disk).map(|(costs, rates)| {
                     queue.set_costs(costs);
                     rates
-                }
+                }),
             };
-            Ok(DeviceCalibration { path, medium, is_model, rates })
-        });
-        measured.into_iter().collect()
+            DeviceCalibration { path: disk.path().to_owned(), medium: queue.medium(), is_model, rates }
+        };
+        let mut devices = self.open_devices();
+        devices.retain(|(disk, queue)| is_used(disk.path(), queue.medium()));
+        let of_some = |some: &[_]| on_each(some, calibrated);
+        let found: Vec<DeviceCalibration> = devices.chunks(CALIBRATED_AT_ONCE).flat_map(of_some).collect();
+        match found.iter().any(|device| device.rates.is_ok()) {
+            true => Ok(found),
+            false => found.into_iter().find_map(|device| device.rates.err()).map_or(Ok(Vec::new()), Err),
+        }
     }
 
     fn open_devices(&self) -> Vec<(Arc<dyn Disk>, Arc<DeviceQueue>)> {
@@ -278,6 +290,13 @@ impl Iorm {
     }
 }
 
+/// Measures a disk in another thread, which stays if the disk hangs.
+fn measured(disk: &Arc<dyn Disk>) -> Result<(CostModel, Calibration)> {
+    let other = disk.clone();
+    within(CALIBRATION_MAX, move || Ok(calibration::measure(other.as_ref())))
+        .context(|| format!("could not calibrate disk {}", disk.path().display()))?
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,6 +326,25 @@ mod tests {
         again.alter(None, Some("")).unwrap();
         assert_eq!(open(&disks[1..]).dbplan(), "");
         assert!(Iorm::default().alter(Some("auto"), None).is_err(), "no disk keeps the plan");
+    }
+
+    #[test]
+    fn a_disk_that_cannot_be_measured_leaves_the_others_their_new_costs() {
+        let folder = tempfile::tempdir().unwrap();
+        let disks: Vec<Arc<dyn Disk>> = ["a", "b", "c"]
+            .map(|name| Arc::new(DirectoryDisk::new(folder.path().join(name)).unwrap()) as Arc<dyn Disk>)
+            .into();
+        let iorm = Iorm::default();
+        disks.iter().for_each(|disk| drop(iorm.add_device(disk, Medium::Disk, None)));
+        // A file that cannot be replaced, and one that a process left that was killed.
+        std::fs::create_dir(folder.path().join("b/calibration")).unwrap();
+        std::fs::write(folder.path().join("a/calibration"), [1; 9]).unwrap();
+        let found = iorm.calibrate(|path, _| !path.ends_with("c")).unwrap();
+        let is_measured: Vec<_> = found.iter().map(|device| (&*device.path, device.rates.is_ok())).collect();
+        assert_eq!(is_measured, [(disks[0].path(), true), (disks[1].path(), false)]);
+        std::fs::write(folder.path().join("a/calibration"), [1; 9]).unwrap();
+        iorm.load();
+        assert!(!folder.path().join("a/calibration").exists());
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod scheduler;
 mod simulation;
 
 pub use calibration::Calibration;
+pub(crate) use calibration::remove_left_over;
 pub use manager::{ClassCounts, Counted, DeviceCalibration, DeviceReport, Iorm, Medium};
 pub use plan::{Objective, Plan};
 pub use process_groups::{ProcessGroups, ToldGroups};

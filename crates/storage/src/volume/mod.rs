@@ -72,6 +72,7 @@ use crate::file::FileData;
 use crate::flash::{FlashContent, FlashSetting, FlashStats};
 use crate::flash_log::FlashLog;
 use crate::group::Group;
+use crate::iorm::Medium;
 use crate::meta::{CommitSequence, Stores};
 use crate::now;
 use background::Background;
@@ -80,6 +81,7 @@ use free_space::FreeSpace;
 use parking_lot::{Mutex, RwLock};
 use prefetcher::Prefetcher;
 use rebalance::Rebalance;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use sync::PostCommitAction;
@@ -219,10 +221,26 @@ impl Volume {
         self.cache.stats()
     }
 
+    /// Returns whether the volume reads and writes the disk of a medium that has a path.
+    pub fn uses_disk(&self, path: &Path, medium: Medium) -> bool {
+        match medium {
+            Medium::Disk => self.member_disks().any(|disk| disk.path() == path && disk.is_accessible()),
+            Medium::Flash => {
+                let has_cache = self.group.flash().is_some_and(|flash| flash.is_on());
+                has_cache || self.flash_log.get().is_some() || self.columnar.is_some()
+            }
+        }
+    }
+
     /// Switches the flash cache off until the next start.
     pub fn drop_flash_cache(&self) -> Result<()> {
         match self.group.flash() {
             Some(flash) if !flash.is_dropped() => flash.switch_off(),
+            None if self.options.flash.is_some() => {
+                let message = "the flash disks of cell.toml cannot be used, so there is nothing to drop; remove flash_disks \
+                               if the flash cache is not to return";
+                Err(Error::new(ErrorKind::NotFound, message))
+            }
             _ => Err(Error::new(ErrorKind::NotFound, "the cell has no flash cache")),
         }
     }
