@@ -311,8 +311,10 @@ fn serve(
     let server = server::start(state.clone(), config, instance.clone(), io_stats.clone()).map_err(
         DaemonError::system(format!("could not start the Smart Scan server on {}", config.socket.display())),
     )?;
-    let filler = ColumnarFiller::start(state)
-        .map_err(DaemonError::system("could not start the thread of the columnar cache"))?;
+    let filler = ColumnarFiller::start(state).unwrap_or_else(|error| {
+        log::error!("could not start the thread of the columnar cache, which stays empty: {error}");
+        None
+    });
     let mounted = mount(config, state, instance.clone(), io_stats);
     let result = mounted.and_then(|mount| {
         match mount.device() {

@@ -12,6 +12,7 @@ use cellar_storage::{
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 const AU: u64 = 1 << 20;
 const PAGE: usize = 8192;
@@ -20,6 +21,10 @@ const UNIT: usize = 64 << 10;
 const STORED: u64 = UNIT as u64 + 4096;
 
 fn open_on(folder: &Path, flash: Arc<dyn Disk>, units: u64) -> Arc<Volume> {
+    open_with(folder, flash, units, VolumeOptions::default().handles_max)
+}
+
+fn open_with(folder: &Path, flash: Arc<dyn Disk>, units: u64, handles_max: usize) -> Arc<Volume> {
     let disk = Arc::new(DirectoryDisk::new(folder.join("disk")).unwrap()) as Arc<dyn Disk>;
     let flash = FlashOptions {
         disks: vec![flash],
@@ -30,7 +35,8 @@ fn open_on(folder: &Path, flash: Arc<dyn Disk>, units: u64) -> Arc<Volume> {
         timeout: None,
     };
     let au_size = AuSize::from_bytes(AU).unwrap();
-    Volume::open(vec![disk], VolumeOptions { au_size, flash: Some(flash), ..VolumeOptions::default() }).unwrap()
+    let options = VolumeOptions { au_size, handles_max, flash: Some(flash), ..VolumeOptions::default() };
+    Volume::open(vec![disk], options).unwrap()
 }
 
 fn open(folder: &Path, units: u64) -> Arc<Volume> {
@@ -244,29 +250,102 @@ fn kept_files_fill_their_quota_and_stay_and_others_are_not_cached() {
     volume.close().unwrap();
 }
 
+/// Returns the number of unit files on the flash disk.
+fn unit_files(folder: &Path) -> usize {
+    let mut folders = vec![folder.join("flash")];
+    let mut found = 0;
+    while let Some(path) = folders.pop() {
+        match path.is_dir() {
+            true => folders.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path())),
+            false => found += usize::from(path.extension().is_some_and(|extension| extension == "units")),
+        }
+    }
+    found
+}
+
+/// Waits for the background thread.
+fn wait_for_unit_files(folder: &Path, expected: usize) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while unit_files(folder) != expected {
+        assert!(Instant::now() < deadline, "{} unit files", unit_files(folder));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn unlink(volume: &Volume, name: &str, ino: Ino) {
+    volume.unlink(ROOT_INO, name.as_bytes()).unwrap();
+    volume.forget(ino, 1);
+    volume.fsyncdir(ROOT_INO).unwrap();
+}
+
+/// A commit that removes a file waits for no flash disk, and a unit that is being read stays readable.
+#[test]
+fn a_removed_file_leaves_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let flash = Arc::new(FaultyDisk::new(Arc::new(DirectoryDisk::new(folder.path().join("flash")).unwrap()), 1));
+    let volume = open_on(folder.path(), flash.clone(), 8);
+    let ino = create(&volume, "file", 4);
+    (0..4).for_each(|au| assert_eq!(store(&volume, ino, au, None), ColumnsStored::Stored));
+    let reader = find(&volume, ino, 0).unwrap();
+    // Punches, too.
+    flash.set_faults(&[Fault::WritePanic]);
+    unlink(&volume, "file", ino);
+    assert_eq!(stats(&volume).units, 0);
+    reader.read_at(&mut vec![0; UNIT], 0).unwrap();
+    assert_eq!(unit_files(folder.path()), 1);
+    drop(reader);
+    wait_for_unit_files(folder.path(), 0);
+    flash.set_faults(&[]);
+    assert!(stats(&volume).is_on);
+    volume.close().unwrap();
+}
+
+/// The cache has a descriptor for each file; here for one.
+#[test]
+fn the_least_recently_used_file_leaves_for_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let flash = Arc::new(DirectoryDisk::new(folder.path().join("flash")).unwrap());
+    let volume = open_with(folder.path(), flash, 8, 4);
+    let [first, second] = ["first", "second"].map(|name| create(&volume, name, 2));
+    assert_eq!([0, 1].map(|au| store(&volume, first, au, None)), [ColumnsStored::Stored; 2]);
+    let between = now();
+    assert!(has(&volume, first, 0));
+    assert!(!volume.has_space_for_columns(second, Some(between)));
+    assert_eq!(store(&volume, second, 0, Some(between)), ColumnsStored::Full, "the other file is used more often");
+    assert_eq!((volume.columnar_bytes(first), stats(&volume).evicted_units), (2 * STORED, 0));
+    assert_eq!(store(&volume, second, 0, Some(now())), ColumnsStored::Stored);
+    assert_eq!((volume.columnar_bytes(first), stats(&volume).evicted_units), (0, 2));
+    wait_for_unit_files(folder.path(), 1);
+    assert!(has(&volume, second, 0));
+    volume.close().unwrap();
+}
+
+#[test]
+fn a_unit_must_fit_in_its_slot() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open(folder.path(), 64);
+    let ino = create(&volume, "file", 1);
+    let version = volume.au_version(ino, AuIndex(0)).unwrap();
+    let bytes = vec![0; AU as usize];
+    let page_count = (AU as usize / PAGE) as u32;
+    let new = NewColumns { au: AuIndex(0), version, page_count, tag: 1, bytes: &bytes, previous_use: None };
+    assert!(volume.store_columns(ino, new).is_err(), "header and checksums do not fit");
+    let fitting = NewColumns { bytes: &bytes[..AU as usize - 1024], ..new };
+    assert_eq!(volume.store_columns(ino, fitting).unwrap(), ColumnsStored::Stored);
+    volume.close().unwrap();
+}
+
 #[test]
 fn a_removed_file_and_a_restart_leave_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let unit_files = || {
-        let names = std::fs::read_dir(folder.path().join("flash")).unwrap().map(|entry| entry.unwrap().path());
-        let mut folders: Vec<_> = names.collect();
-        let mut found = 0;
-        while let Some(path) = folders.pop() {
-            match path.is_dir() {
-                true => folders.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path())),
-                false => found += usize::from(path.extension().is_some_and(|extension| extension == "units")),
-            }
-        }
-        found
-    };
+    let unit_files = || unit_files(folder.path());
     let volume = open(folder.path(), 4);
     let [removed, left] = ["removed", "left"].map(|name| create(&volume, name, 1));
     assert_eq!([removed, left].map(|ino| store(&volume, ino, 0, None)), [ColumnsStored::Stored; 2]);
     assert_eq!(unit_files(), 2);
-    volume.unlink(ROOT_INO, b"removed").unwrap();
-    volume.forget(removed, 1);
-    volume.fsyncdir(ROOT_INO).unwrap();
-    assert_eq!((unit_files(), stats(&volume).units), (1, 1));
+    unlink(&volume, "removed", removed);
+    assert_eq!(stats(&volume).units, 1);
+    wait_for_unit_files(folder.path(), 1);
     volume.abandon();
     drop(volume);
     let volume = open(folder.path(), 4);

@@ -7,42 +7,60 @@ use std::ops::Range;
 
 use cellar_format::ByteSource;
 use cellar_format::units::{AuIndex, REGION_BYTES};
+use cellar_scan::Grant;
 use cellar_scan::unit::Shape;
-use cellar_storage::{UnitReader, Volume};
+use cellar_storage::UnitReader;
 
-use super::{encode_pages, read_pages};
+use super::{MEMORY_AUS, encode_pages, read_pages};
 use crate::relation::DiskObject;
+use crate::state::{CellState, MemoryKind};
+
+/// What a scan has of a cached unit that could not be read from flash.
+pub struct Unreadable {
+    /// The first error of the flash disk.
+    pub error: io::Error,
+    /// The bytes of the unit. None if the pages have changed since, or if there is no memory for the encoding.
+    bytes: Option<(Vec<u8>, Grant)>,
+}
 
 pub struct BackedByHeap<'a> {
     bytes: &'a dyn ByteSource,
     reader: &'a UnitReader,
-    volume: &'a Volume,
+    state: &'a CellState,
     object: DiskObject,
     au: AuIndex,
+    /// The shape of the unit: that of the table may have changed since.
     shape: &'a Shape,
-    /// The bytes of the unit after a read has failed. None if the pages have changed since.
-    encoded: OnceCell<Option<Vec<u8>>>,
+    unreadable: &'a OnceCell<Unreadable>,
 }
 
 impl<'a> BackedByHeap<'a> {
-    /// `bytes` are the unit's bytes in the page cache, or those of the reader.
+    /// `bytes` are the unit's bytes in the page cache, or those of the reader. `unreadable` is filled by the first read that fails.
     pub fn new(
         (bytes, reader): (&'a dyn ByteSource, &'a UnitReader),
-        volume: &'a Volume,
+        state: &'a CellState,
         (object, au): (DiskObject, AuIndex),
         shape: &'a Shape,
+        unreadable: &'a OnceCell<Unreadable>,
     ) -> Self {
-        Self { bytes, reader, volume, object, au, shape, encoded: OnceCell::new() }
+        Self { bytes, reader, state, object, au, shape, unreadable }
     }
 
     /// Encodes the pages. None if they are not those of the unit any more.
-    fn encode(&self) -> Option<Vec<u8>> {
-        let encoded = || -> cellar_storage::Result<Option<Vec<u8>>> {
-            let pages = read_pages(self.volume, self.object, self.au, self.reader.version())?;
+    fn encode(&self) -> Option<(Vec<u8>, Grant)> {
+        let volume = &self.state.volume;
+        let mut memory = Grant::new(self.state.memory.account(MemoryKind::ScanBuffers));
+        let mut encoded = || -> cellar_storage::Result<Option<Vec<u8>>> {
+            if !memory.cover(MEMORY_AUS * volume.au_bytes(self.object)?) {
+                return Ok(None);
+            }
+            let pages = read_pages(volume, self.object, self.au, self.reader.version())?;
             pages.map(|pages| encode_pages(&pages, self.shape)).transpose()
         };
         let unit = encoded().inspect_err(|error| log::warn!("{error}")).ok().flatten();
-        unit.filter(|unit| self.reader.has_bytes(unit))
+        let unit = unit.filter(|unit| self.reader.has_bytes(unit))?;
+        memory.shrink(unit.capacity() as u64);
+        Some((unit, memory))
     }
 }
 
@@ -53,16 +71,17 @@ impl ByteSource for BackedByHeap<'_> {
 
     /// Unverified reads are verified, too: a reader that finds damage in its bytes could not read them again.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        if let Some(Some(unit)) = self.encoded.get() {
-            return unit.read_at(buffer, offset);
+        let unreadable = match self.unreadable.get() {
+            Some(unreadable) => unreadable,
+            None => match self.bytes.read_at(buffer, offset) {
+                Ok(()) => return Ok(()),
+                Err(error) => self.unreadable.get_or_init(|| Unreadable { error, bytes: self.encode() }),
+            },
+        };
+        match &unreadable.bytes {
+            Some((unit, _)) => unit.read_at(buffer, offset),
+            None => Err(io::Error::other(unreadable.error.to_string())),
         }
-        self.bytes.read_at(buffer, offset).or_else(|error| {
-            self.volume.drop_columns(self.object, self.au, &error);
-            match self.encoded.get_or_init(|| self.encode()) {
-                Some(unit) => unit.read_at(buffer, offset),
-                None => Err(error),
-            }
-        })
     }
 
     /// In parts of one region, which the page cache may have.

@@ -7,8 +7,9 @@
 
 mod backed;
 
-pub use backed::BackedByHeap;
+pub use backed::{BackedByHeap, Unreadable};
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,13 +18,16 @@ use cellar_format::units::{AuIndex, BLOCK_BYTES, RegionVersion};
 use cellar_scan::unit::{Level, Shape, encode, verify};
 use cellar_scan::{Grant, page_checksum};
 use cellar_storage::request::{Origin, within};
-use cellar_storage::{ColumnsStored, Error, ErrorKind, NewColumns, Result, Volume};
+use cellar_storage::{ColumnsStored, Error, ErrorKind, NewColumns, Result, Volume, stored_bytes};
 
 use crate::compression::throttle::Throttle;
 use crate::relation::DiskObject;
 use crate::state::{Candidate, CellState, MemoryKind};
 
 const LEVEL: Level = Level::QueryLow;
+/// The place of a level in the table of incompressible units, for allocation units that failed for another reason: they are not
+/// encoded again until a write changes them.
+const FAILED: u32 = 7;
 /// Memory of an encoding in allocation units: the pages, the parsed columns, and the unit.
 const MEMORY_AUS: u64 = 3;
 /// Scheduling priority of the thread.
@@ -65,11 +69,17 @@ fn run(state: &CellState) {
     }
     let mut throttle = Throttle::new();
     while let Some(candidate) = state.columnar_candidates.next() {
-        match fill(state, &candidate) {
-            Ok(_) => {}
+        let Candidate { object, au, version, .. } = candidate;
+        let failed = match catch_unwind(AssertUnwindSafe(|| fill(state, &candidate))) {
+            Ok(Ok(_)) => None,
             // The file was removed after the scan.
-            Err(error) if error.kind() == ErrorKind::Stale => log::debug!("{error}"),
-            Err(error) => log::warn!("{error}; the allocation unit is not in the columnar cache"),
+            Ok(Err(error)) if error.kind() == ErrorKind::Stale => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("the encoding of allocation unit {au} of inode {object} panicked")),
+        };
+        if let Some(error) = failed {
+            log::warn!("{error}; the allocation unit is not in the columnar cache");
+            state.incompressible_units.record(object, au, version, FAILED);
         }
         let mut pause = throttle.pause();
         while !pause.is_zero() && !state.columnar_candidates.is_closed() {
@@ -88,7 +98,7 @@ pub fn fill(state: &CellState, candidate: &Candidate) -> Result<bool> {
     let au_bytes = volume.au_bytes(object)?;
     let mut memory = Grant::new(state.memory.account(MemoryKind::ScanBuffers));
     if volume.au_version(object, au)? != version
-        || state.incompressible_units.contains(object, au, version, LEVEL as u32)
+        || [LEVEL as u32, FAILED].iter().any(|why| state.incompressible_units.contains(object, au, version, *why))
         || !volume.has_space_for_columns(object, previous_use)
         || !memory.cover(MEMORY_AUS * au_bytes)
     {
@@ -96,10 +106,11 @@ pub fn fill(state: &CellState, candidate: &Candidate) -> Result<bool> {
     }
     let Some(pages) = read_pages(volume, object, au, version)? else { return Ok(false) };
     if candidate.heap.checksums && !have_checksums(&pages, candidate.first_block) {
+        state.incompressible_units.record(object, au, version, FAILED);
         return Ok(false);
     }
     let unit = encode_pages(&pages, &candidate.heap.shape)?;
-    if unit.len() >= pages.len() {
+    if unit.len() >= pages.len() || stored_bytes(unit.len() as u32) > au_bytes {
         state.incompressible_units.record(object, au, version, LEVEL as u32);
         return Ok(false);
     }

@@ -93,6 +93,11 @@ impl SessionError {
             Self::Scan(ScanError::Storage(_) | ScanError::DamagedUnit { .. }) => {
                 ("58030", "the cell could not read the table", DISKS_HINT)
             }
+            Self::Scan(ScanError::FlashFailed { .. }) => (
+                "58030",
+                "a flash disk of the columnar cache failed",
+                "Repeat the statement: the cell then reads its disks.",
+            ),
             Self::Compression(CompressionError::Storage(_)) => {
                 ("58030", "the cell could not read or write the table", DISKS_HINT)
             }

@@ -345,7 +345,11 @@ impl SmartScan {
             None => bytes_of(first..end),
         };
         self.stats.eligible_bytes += stored_bytes;
-        if !self.may_match(object, region) {
+        let may_match = self.may_match(object, region);
+        if may_match {
+            held = held.and_then(|held| self.with_cached_unit(held));
+        }
+        if !may_match {
             self.stats.saved_by_storage_index_bytes += stored_bytes;
             self.regions_excluded += 1;
         } else if let Some(held) = &mut held {

@@ -35,6 +35,8 @@ pub enum ScanError {
     Storage(#[from] cellar_storage::Error),
     #[error("the compression unit of blocks {} to {} is damaged: {error}", .blocks.start, .blocks.end - 1)]
     DamagedUnit { blocks: Range<u32>, error: cellar_scan::unit::UnitError },
+    #[error("the cached unit of blocks {} to {} could not be read from flash: {error}", .blocks.start, .blocks.end - 1)]
+    FlashFailed { blocks: Range<u32>, error: cellar_scan::unit::UnitError },
     #[error("the cell is shutting down")]
     Stopping,
 }

@@ -6,14 +6,16 @@
 //! began. Later writes add no row version that the scan's MVCC snapshot sees.
 
 use super::{Attempt, ScanError, ScanSink, SmartScan, bytes_of, reads};
-use crate::columnar::BackedByHeap;
+use crate::columnar::{BackedByHeap, Unreadable};
 use crate::relation::DiskObject;
 use cellar_format::ByteSource;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::{AuIndex, BLOCK_BYTES, PageInAu, REGION_BLOCKS, RegionIndex};
-use cellar_scan::unit::Unit;
+use cellar_scan::unit::{Unit, UnitError};
 use cellar_scan::{Progress, unit_summary};
-use cellar_storage::{CachedColumns, IoCost, UnitReader};
+use cellar_storage::{CachedColumns, Error, ErrorKind, IoCost, UnitReader};
+use std::cell::OnceCell;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -33,6 +35,8 @@ pub(super) struct HeldUnit {
     saved: UnitShare,
     /// The unit is from the columnar cache: the allocation unit is stored raw.
     is_cached: bool,
+    /// Filled when a read of a unit of the columnar cache failed.
+    unreadable: OnceCell<Unreadable>,
 }
 
 /// Attributes a unit's stored bytes to its pages: equal shares, which add up to exactly the unit's bytes.
@@ -53,8 +57,8 @@ impl UnitShare {
 
 impl HeldUnit {
     fn new(object: DiskObject, au: AuIndex, reader: UnitReader, is_cached: bool) -> Self {
-        let (eligible, saved) = Default::default();
-        Self { object, au, reader, unit: None, counted_reads: IoCost::default(), eligible, saved, is_cached }
+        let (counted_reads, eligible, saved, unreadable) = Default::default();
+        Self { object, au, reader, unit: None, counted_reads, eligible, saved, is_cached, unreadable }
     }
 
     /// Returns the longest prefix of `pages` whose pages are all current or all superseded, and whether they are
@@ -113,6 +117,24 @@ impl SmartScan {
             }
             CachedColumns::Missing => None,
         })
+    }
+
+    /// Opens a unit of the columnar cache before its first pages are scanned. Returns None if flash cannot be read: the scan then
+    /// reads the raw pages. Returns a unit of the table as it is.
+    pub(super) fn with_cached_unit(&self, mut held: HeldUnit) -> Option<HeldUnit> {
+        if !held.is_cached || held.unit.is_some() {
+            return Some(held);
+        }
+        match self.state.unit_directories.open(held.reader.id(), &held.reader) {
+            Ok(unit) => {
+                held.unit = Some(unit);
+                Some(held)
+            }
+            Err(error) => {
+                self.state.volume.drop_columns(held.object, held.au, &io_error(error));
+                None
+            }
+        }
     }
 
     /// Scans pages of a unit. `first_block` is the relation's number of the first page's block.
@@ -179,33 +201,30 @@ impl SmartScan {
         pages: Range<u32>,
         sink: &mut S,
     ) -> Result<(), S::Error> {
-        let HeldUnit { object, au, reader, unit, saved, is_cached, .. } = held;
-        let (object, au, is_cached, reader) = (*object, *au, *is_cached, &*reader);
-        let (volume, heap) = (self.state.volume.clone(), self.heap.clone());
+        let HeldUnit { object, au, reader, unit, saved, is_cached, unreadable, .. } = held;
+        let (object, au, is_cached, reader, unreadable) = (*object, *au, *is_cached, &*reader, &*unreadable);
+        let state = self.state.clone();
         let blocks = unit_block..unit_block + reader.superseded().page_count();
-        let damaged = |error| ScanError::DamagedUnit { blocks: blocks.clone(), error };
+        let damaged = |error| match is_cached {
+            true => ScanError::FlashFailed { blocks: blocks.clone(), error },
+            false => ScanError::DamagedUnit { blocks: blocks.clone(), error },
+        };
         let unit = match unit {
             Some(unit) => unit,
-            None => {
-                let opened = match is_cached {
-                    true => {
-                        let backed = BackedByHeap::new((reader, reader), &volume, (object, au), &heap.shape);
-                        self.state.unit_directories.open(reader.id(), &backed)
-                    }
-                    false => self.state.unit_directories.open(reader.id(), reader),
-                };
-                unit.insert(opened.map_err(damaged)?)
-            }
+            None => unit.insert(state.unit_directories.open(reader.id(), reader).map_err(damaged)?),
         };
         let pages = pages.start as usize..pages.end as usize;
-        self.with_xids(sink, |scan| {
+        let (was_readable, mut is_damaged) = (unreadable.get().is_none(), false);
+        let result = self.with_xids(sink, |scan| {
             let cached = reader.in_cache();
             let bytes = cached.as_ref().map_or(reader as &dyn ByteSource, |cached| cached);
-            let backed = is_cached.then(|| BackedByHeap::new((bytes, reader), &volume, (object, au), &heap.shape));
+            let backed = || BackedByHeap::new((bytes, reader), &state, (object, au), unit.shape(), unreadable);
+            let backed = is_cached.then(backed);
             let bytes = backed.as_ref().map_or(bytes, |backed| backed);
             let scanner = &mut scan.workspace.unit_scanner;
             let scanned = scanner.scan(unit_block, unit, bytes, pages.clone(), &scan.xids, &mut scan.writer);
             scan.stats.cache_hit_bytes += cached.map_or(0, |cached| cached.hit_bytes());
+            is_damaged |= scanned.is_err() && unreadable.get().is_none();
             match scanned.map_err(damaged)? {
                 Progress::Done { mut stats, .. } => {
                     let saved_pages = stats.saved_by_storage_index_bytes / BLOCK_BYTES as u64;
@@ -217,7 +236,15 @@ impl SmartScan {
                 }
                 Progress::NeedXids(xids) => Ok(Attempt::NeedXids(xids)),
             }
-        })
+        });
+        // Not while the scan has pinned parts of the unit in the page cache, from which they are dropped, too.
+        if let Some(unreadable) = unreadable.get().filter(|_| was_readable) {
+            state.volume.drop_columns(object, au, &unreadable.error);
+        } else if is_cached && is_damaged {
+            let error = Error::new(ErrorKind::Corrupt, format!("the cached unit of allocation unit {au} is damaged"));
+            state.volume.drop_columns(object, au, &error.into());
+        }
+        result
     }
 
     /// Scans pages that were written after their unit was created. `block` is the relation's number of the first page.
@@ -273,6 +300,16 @@ impl SmartScan {
     }
 }
 
+/// Returns the storage's error, which says whether the bytes are damaged or the disk failed.
+fn io_error(error: UnitError) -> io::Error {
+    match error {
+        UnitError::Source(error) => error,
+        UnitError::Corrupt(error) => {
+            Error::new(ErrorKind::Corrupt, format!("unit of the columnar cache: {error}")).into()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,7 +318,7 @@ mod tests {
     use crate::compression::{CompressionError, compress};
     use crate::fixtures;
     use crate::relation::Segments;
-    use crate::state::{CellState, ColumnarCandidates, MemoryKind};
+    use crate::state::{CellState, ColumnarCandidates, MemoryKind, Times};
     use cellar_format::bytes::Write;
     use cellar_format::postgres::{Align, Collation, TransactionId, Width, type_oid};
     use cellar_format::units::REGION_BYTES;
@@ -385,8 +422,19 @@ mod tests {
         let volume = Volume::open(vec![directory("disk")], options).unwrap();
         let state = CellState::new(volume, Arc::default(), Arc::default());
         let account = state.memory.account(MemoryKind::StorageIndex);
-        let columnar_candidates = ColumnarCandidates::new(account, 1 << 20, Duration::ZERO);
+        let times = Times { idle_min: Duration::ZERO, between_scans: Duration::ZERO };
+        let columnar_candidates = ColumnarCandidates::new(account, 1 << 20, times);
         Arc::new(CellState { columnar_candidates, ..state })
+    }
+
+    /// Overwrites the units in flash.
+    fn damage_units(folder: &Path) {
+        for path in unit_files(&folder.join("flash")) {
+            let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+            let length = file.metadata().unwrap().len();
+            let zeros = vec![0; 64 << 10];
+            (0..length).step_by(zeros.len()).for_each(|at| file.write_all_at(&zeros, at).unwrap());
+        }
     }
 
     fn fill_columnar_cache(state: &CellState) -> usize {
@@ -427,20 +475,88 @@ mod tests {
         assert_eq!(scan(&state, 2), (rows + 1, 0));
         assert_eq!((fill_columnar_cache(&state), scan(&state, 2)), (1, (rows + 1, 0)));
 
-        // Damaged flash: the scan encodes the pages again.
+        // Damaged flash after the units were opened: the scan encodes the pages again.
         let before = hits();
-        for path in unit_files(&folder.path().join("flash")) {
-            let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
-            let length = file.metadata().unwrap().len();
-            let zeros = vec![0; 64 << 10];
-            (0..length).step_by(zeros.len()).for_each(|at| file.write_all_at(&zeros, at).unwrap());
-        }
+        damage_units(folder.path());
+        assert_eq!(scan(&state, 2), (rows + 1, 0));
+        assert_eq!((hits(), volume.columnar_stats().unwrap().units), (before + 2, 0), "the damaged units are gone");
+
+        // Damaged flash before the units are opened: the scan reads the raw pages.
+        assert_eq!((scan(&state, 2), scan(&state, 2), fill_columnar_cache(&state)), ((rows + 1, 0), (rows + 1, 0), 2));
+        let before = hits();
+        damage_units(folder.path());
         // As if the opened units had been evicted.
         let state = Arc::new(CellState::new(volume.clone(), Arc::default(), Arc::default()));
         assert_eq!(scan(&state, 2), (rows + 1, 0));
         assert_eq!((hits(), volume.columnar_stats().unwrap().units), (before + 2, 0), "the damaged units are gone");
         assert_eq!(scan(&state, 2), (rows + 1, 0));
         volume.close().unwrap();
+    }
+
+    /// Returns a scan that has opened the cached unit of the first allocation unit, which then cannot be read from flash.
+    fn scan_with_unreadable_unit(state: &Arc<CellState>, folder: &Path, relation: Relation) -> SmartScan {
+        let object = fixtures::create(&state.volume, "table");
+        state.volume.write(object, 0, &page(1).repeat((REGIONS * REGION_BLOCKS) as usize)).unwrap();
+        assert_eq!([scan(state, 1).0, scan(state, 1).0], [u64::from(REGIONS * REGION_BLOCKS); 2]);
+        assert_eq!(fill_columnar_cache(state), 2);
+        let request = ScanRequest { projection: vec![1], ..fixtures::scan_request(relation, 1) };
+        let incarnation = state.commit_cache.incarnation((1, 1));
+        let mut scan = SmartScan::open(state, &incarnation, &request, 1).unwrap().remove(0);
+        let held = scan.take_unit(object, AuIndex(0)).unwrap().unwrap();
+        scan.unit = scan.with_cached_unit(held);
+        assert!(scan.unit.is_some());
+        damage_units(folder);
+        scan
+    }
+
+    fn scan_all(state: &Arc<CellState>, scan: &mut SmartScan) -> Result<u64, ScanError> {
+        let segments = Segments::new(state.volume.clone(), &relation(), Credentials::root(), Permission::Read);
+        let mut counts = Counts::default();
+        scan.range(segments.split(BlockRange { first: 0, end: REGIONS * REGION_BLOCKS }), &mut counts)?;
+        counts.0.add(&scan.finish().0);
+        assert_eq!(counts.0.passthru_bytes, 0);
+        Ok(counts.0.rows_returned)
+    }
+
+    /// The unit was encoded before ALTER TABLE ADD COLUMN.
+    #[test]
+    fn an_unreadable_unit_is_encoded_again_with_its_own_shape() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = state_with_columnar_cache(folder.path());
+        let mut wider = relation();
+        wider.attributes.push(wider.attributes[0].clone());
+        let mut scan = scan_with_unreadable_unit(&state, folder.path(), wider);
+        assert_eq!(scan_all(&state, &mut scan).unwrap(), u64::from(REGIONS * REGION_BLOCKS));
+        state.volume.close().unwrap();
+    }
+
+    #[test]
+    fn an_unreadable_unit_whose_pages_changed_fails_the_statement_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = state_with_columnar_cache(folder.path());
+        let mut scan = scan_with_unreadable_unit(&state, folder.path(), relation());
+        let object = scan.unit.as_ref().unwrap().object;
+        state.volume.write(object, 0, &page(2)).unwrap();
+        let error = scan_all(&state, &mut scan).unwrap_err();
+        assert!(matches!(error, ScanError::FlashFailed { .. }), "{error}");
+        assert_eq!(super::tests::scan(&state, 1).0, u64::from(REGIONS * REGION_BLOCKS) - 1);
+        state.volume.close().unwrap();
+    }
+
+    #[test]
+    fn the_parts_of_one_scan_count_as_one_scan() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = state_with_columnar_cache(folder.path());
+        let account = state.memory.account(MemoryKind::StorageIndex);
+        let times = Times { idle_min: Duration::ZERO, between_scans: Duration::from_secs(3600) };
+        let columnar_candidates = ColumnarCandidates::new(account, 1 << 20, times);
+        let state = CellState::new(state.volume.clone(), Arc::default(), Arc::default());
+        let state = Arc::new(CellState { columnar_candidates, ..state });
+        let object = fixtures::create(&state.volume, "table");
+        state.volume.write(object, 0, &page(1).repeat((REGIONS * REGION_BLOCKS) as usize)).unwrap();
+        (0..3).for_each(|_| assert_eq!(scan(&state, 1).0, u64::from(REGIONS * REGION_BLOCKS)));
+        assert_eq!(fill_columnar_cache(&state), 0);
+        state.volume.close().unwrap();
     }
 
     /// The filler reads the pages while a write is under way: the unit must not be used after the write.

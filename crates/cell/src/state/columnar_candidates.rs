@@ -1,8 +1,9 @@
 //! Candidates for the columnar cache: allocation units that scans read as raw pages, and the queue of those to encode.
 //!
-//! An allocation unit is queued when a scan reads it the second time without a write in between; with KEEP the first time. An
-//! allocation unit that was written recently is not queued. Each time a write makes a cached unit useless, the time without writes
-//! that the allocation unit needs doubles.
+//! An allocation unit is queued when a scan reads it the second time without a write in between; with KEEP the first time. The
+//! threads and workers of one scan read parts of the same allocation unit: reads within a second count as one. An allocation
+//! unit that was written recently is not queued. Each time a write makes a cached unit useless, the time without writes that the
+//! allocation unit needs doubles.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -60,14 +61,34 @@ impl HeapBytes for Seen {
     }
 }
 
+/// The times that decide whether an allocation unit is queued.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// The time without writes that an allocation unit needs at first.
+    pub idle_min: Duration,
+    /// The time between two reads of an allocation unit that count as two scans.
+    pub between_scans: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self { idle_min: Duration::from_secs(5), between_scans: Duration::from_secs(1) }
+    }
+}
+
 impl Seen {
     fn new(version: RegionVersion, now: i64) -> Self {
         Self { version, scans: 1, changes: 0, last_use: now, previous_use: None }
     }
 
-    fn again(self, version: RegionVersion, now: i64) -> Self {
-        let scans = if self.version == version { self.scans.saturating_add(1) } else { 1 };
-        Self { version, scans, last_use: now, previous_use: Some(self.last_use), ..self }
+    /// Returns what is known after another read. `is_same_scan` if it belongs to the scan that was counted last.
+    fn again(self, version: RegionVersion, now: i64, is_same_scan: bool) -> Self {
+        let more = u32::from(!is_same_scan);
+        let scans = if self.version == version { self.scans.saturating_add(more) } else { 1 };
+        match is_same_scan {
+            true => Self { version, scans, ..self },
+            false => Self { version, scans, last_use: now, previous_use: Some(self.last_use), ..self },
+        }
     }
 }
 
@@ -82,17 +103,14 @@ pub struct ColumnarCandidates {
     seen: ClockCache<(DiskObject, AuIndex), Seen>,
     queue: Mutex<Queue>,
     added: Condvar,
-    /// The time without writes that an allocation unit needs at first.
-    idle_min: Duration,
+    times: Times,
 }
 
 impl ColumnarCandidates {
-    pub const IDLE_MIN: Duration = Duration::from_secs(5);
-
     /// Returns candidates whose memory is added to `account`, at most `capacity_bytes`.
-    pub fn new(account: &Arc<Account>, capacity_bytes: u64, idle_min: Duration) -> Self {
+    pub fn new(account: &Arc<Account>, capacity_bytes: u64, times: Times) -> Self {
         let seen = ClockCache::new(account, capacity_bytes);
-        Self { seen, queue: Mutex::default(), added: Condvar::new(), idle_min }
+        Self { seen, queue: Mutex::default(), added: Condvar::new(), times }
     }
 
     /// Records that a scan reads the pages of an allocation unit, and queues it if it is to be cached.
@@ -112,12 +130,17 @@ impl ColumnarCandidates {
             FlashSetting::Default => 2,
         };
         let (version, now) = (volume.au_version(object, au)?, now());
-        let mut seen = Seen::new(version, now);
+        let between_scans = self.times.between_scans.as_nanos() as u64;
+        let (mut seen, mut is_same_scan) = (Seen::new(version, now), false);
         self.seen.insert((object, au), seen, |known, _| {
-            seen = known.again(version, now);
+            is_same_scan = now.abs_diff(known.last_use) < between_scans;
+            seen = known.again(version, now, is_same_scan);
             *known = seen;
         });
-        let idle_min = self.idle_min.saturating_mul(1 << seen.changes.min(CHANGES_MAX));
+        if is_same_scan {
+            return Ok(());
+        }
+        let idle_min = self.times.idle_min.saturating_mul(1 << seen.changes.min(CHANGES_MAX));
         if seen.scans < scans_min || volume.au_idle(object, au)? < idle_min {
             return Ok(());
         }

@@ -16,7 +16,7 @@ pub mod region_table;
 pub mod storage_index;
 mod unit_directories;
 
-pub use columnar_candidates::{Candidate, ColumnarCandidates, Heap};
+pub use columnar_candidates::{Candidate, ColumnarCandidates, Heap, Times};
 pub use commit_cache::{CommitCache, Incarnation, Transactions};
 pub use helpers::{HelperPermit, HelperThreads};
 pub use incompressible_units::IncompressibleUnits;
@@ -55,14 +55,15 @@ impl CellState {
         // Facts about regions share the storage index's limit; region summaries are the largest of them.
         let regions = memory.account(MemoryKind::StorageIndex);
         let eighth = regions.limit() / 8;
+        let columnar = if volume.has_columnar_cache() { eighth / 2 } else { 0 };
         Self {
             storage_index: StorageIndex::load(&volume, regions, 6 * eighth),
-            columnar_candidates: ColumnarCandidates::new(regions, eighth / 2, ColumnarCandidates::IDLE_MIN),
+            columnar_candidates: ColumnarCandidates::new(regions, columnar, Times::default()),
             volume,
             commit_cache: CommitCache::new(memory.account(MemoryKind::CommitCache)),
             verified_checksums: RegionTable::new(regions, eighth),
             unit_directories,
-            incompressible_units: IncompressibleUnits::new(regions, eighth / 2),
+            incompressible_units: IncompressibleUnits::new(regions, eighth - columnar),
             stopping: AtomicBool::new(false),
             helper_threads: HelperThreads::default(),
             iorm: Arc::default(),

@@ -11,17 +11,18 @@
 
 mod table;
 
+use crate::cache::Cache;
 use crate::disk::{Disk, FileStore, Stream};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{Extent, FileData, StoredUnit, UnitSlots, stored_bytes};
 use crate::flash::FlashSetting;
 use crate::group::StripeLayout;
-use cellar_format::units::{AuIndex, RegionVersion};
+use cellar_format::units::{AuIndex, RegionIndex, RegionVersion};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use table::{Class, Entry, Table, Wanted};
+use table::{Class, Entry, Limits, Table, Wanted};
 
 /// A compression unit for the cache, and the allocation unit whose raw pages it contains.
 #[derive(Debug, Clone, Copy)]
@@ -89,7 +90,8 @@ fn count(counter: &AtomicU64, more: u64) {
 /// The unit of an allocation unit.
 #[derive(Debug)]
 pub enum FoundColumns {
-    Unit(Arc<Extent>),
+    /// With the version of its pages.
+    Unit(Arc<Extent>, RegionVersion),
     /// The allocation unit has changed since its unit was stored.
     Changed,
     Missing,
@@ -98,9 +100,9 @@ pub enum FoundColumns {
 #[derive(Debug)]
 pub struct ColumnarCache {
     disks: Vec<Arc<dyn FileStore>>,
-    capacity_bytes: u64,
-    /// Files with units at most, because each has an open file on each flash disk.
-    files_max: usize,
+    limits: Limits,
+    /// Contains parts of units that scans have read.
+    page_cache: Arc<Cache>,
     is_on: AtomicBool,
     table: Mutex<Table>,
     counters: Counters,
@@ -108,12 +110,12 @@ pub struct ColumnarCache {
 
 impl ColumnarCache {
     /// Opens an empty cache on the flash disks. An error of a flash disk leaves the cache switched off.
-    pub fn open(disks: &[Arc<dyn Disk>], capacity_bytes: u64, files_max: usize) -> Self {
+    pub fn open(disks: &[Arc<dyn Disk>], capacity_bytes: u64, files_max: usize, page_cache: &Arc<Cache>) -> Self {
         let stores = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn FileStore>).collect();
         let cache = Self {
             disks: stores,
-            capacity_bytes,
-            files_max,
+            limits: Limits { bytes: capacity_bytes, files: files_max },
+            page_cache: page_cache.clone(),
             is_on: AtomicBool::new(true),
             table: Mutex::default(),
             counters: Counters::default(),
@@ -136,21 +138,21 @@ impl ColumnarCache {
         self.is_on.load(Ordering::Acquire)
     }
 
-    /// Returns the unit of an allocation unit that has `version` now.
-    pub fn find(&self, ino: u64, au: AuIndex, version: RegionVersion) -> FoundColumns {
+    /// Returns the unit of an allocation unit.
+    pub fn find(&self, file: &FileData, au: AuIndex) -> FoundColumns {
         let mut table = self.table.lock();
-        let Some(entry) = table.entry(ino, au) else { return FoundColumns::Missing };
-        if entry.version == version {
-            let extent = entry.extent.clone();
-            table.touch(ino, au, crate::now());
+        let Some(entry) = table.entry(file.ino, au) else { return FoundColumns::Missing };
+        // Read under the lock: compared with an earlier version, a unit that was stored since would be dropped.
+        if entry.version == file.au_version(au) {
+            let (extent, version) = (entry.extent.clone(), entry.version);
+            table.touch(file.ino, au, crate::now());
             count(&self.counters.hits, 1);
-            return FoundColumns::Unit(extent);
+            return FoundColumns::Unit(extent, version);
         }
-        let dropped = table.remove(ino, au);
+        let dropped = table.remove(file.ino, au);
         drop(table);
-        if dropped.is_some() {
-            count(&self.counters.invalidated_units, 1);
-        }
+        self.drop_units(dropped);
+        count(&self.counters.invalidated_units, 1);
         FoundColumns::Changed
     }
 
@@ -163,7 +165,8 @@ impl ColumnarCache {
     ) -> Result<ColumnsStored> {
         let NewColumns { au, version, page_count, tag, bytes, previous_use } = unit;
         let Some(class) = Class::of(setting()).filter(|_| self.is_on()) else { return Ok(ColumnsStored::Refused) };
-        if bytes.is_empty() || bytes.len() as u64 > file.layout.au_size.bytes() {
+        let au_bytes = file.layout.au_size.bytes();
+        if bytes.is_empty() || bytes.len() as u64 > au_bytes || stored_bytes(bytes.len() as u32) > au_bytes {
             let message = format!("invalid unit of {} bytes for inode {}", bytes.len(), file.ino);
             return Err(Error::new(ErrorKind::Invalid, message));
         }
@@ -198,12 +201,13 @@ impl ColumnarCache {
                 }
             }
         };
-        drop((replaced, extent));
         if let Err(error) = written
             && error.kind() != ErrorKind::Stale
         {
             self.fail(&error.into());
         }
+        drop(extent);
+        self.drop_units(replaced);
         match result {
             ColumnsStored::Stored => {
                 count(&self.counters.populated_units, 1);
@@ -215,57 +219,70 @@ impl ColumnarCache {
     }
 
     /// Returns whether a unit of the usual size would find a place, see [`NewColumns::previous_use`].
-    pub fn has_space(&self, setting: FlashSetting, previous_use: Option<i64>) -> bool {
+    pub fn has_space(&self, ino: u64, setting: FlashSetting, previous_use: Option<i64>) -> bool {
         let Some(class) = Class::of(setting).filter(|_| self.is_on()) else { return false };
         let table = self.table.lock();
-        let bytes = table.bytes() / table.len().max(1) as u64;
-        table.victims(&Wanted { bytes, class, previous_use }, self.capacity_bytes).is_some()
+        table.has_space(ino, &Wanted { bytes: table.usual_bytes(), class, previous_use }, self.limits)
     }
 
     /// Reserves space for a unit, and returns the slots of its file. None if there is no space for it.
     fn make_space(&self, file: &FileData, au: AuIndex, wanted: &Wanted) -> Option<Arc<UnitSlots>> {
         let mut table = self.table.lock();
-        let replaced = table.remove(file.ino, au);
-        let evicted = table.make_space(wanted, self.capacity_bytes);
-        let slots = evicted.is_some().then(|| table.slots(file.ino, self.files_max, || self.new_slots(file))).flatten();
-        if slots.is_some() {
-            table.reserved_bytes += wanted.bytes;
+        if !self.is_on() {
+            return None;
         }
+        let replaced = table.remove(file.ino, au);
+        let space = table.make_space(file.ino, wanted, self.limits, || self.new_slots(file));
         drop(table);
-        count(&self.counters.evicted_units, evicted.as_ref().map_or(0, Vec::len) as u64);
-        // Their slots are punched without the lock of the table.
-        drop((replaced, evicted));
+        let (slots, evicted) = space.map_or((None, Vec::new()), |(slots, evicted)| (Some(slots), evicted));
+        count(&self.counters.evicted_units, evicted.len() as u64);
+        self.drop_units(replaced.into_iter().chain(evicted));
         slots
+    }
+
+    /// Drops units that left the table, without the table's lock: that punches their slots, unless the slots are abandoned.
+    fn drop_units(&self, units: impl IntoIterator<Item = Arc<Extent>>) {
+        for unit in units {
+            self.page_cache.forget(&unit.stored.cached, RegionIndex(0)..RegionIndex::MAX);
+        }
     }
 
     fn new_slots(&self, file: &FileData) -> Arc<UnitSlots> {
         let numbers: Vec<u16> = (0..self.disks.len() as u16).collect();
         let start = (file.ino % self.disks.len() as u64) as u16;
         let layout = StripeLayout { au_size: file.layout.au_size, start, disks: numbers };
-        UnitSlots::on(file.ino, layout, &self.disks)
+        UnitSlots::in_flash(file.ino, layout, &self.disks)
     }
 
     /// Drops the unit of an allocation unit.
     pub fn remove(&self, ino: u64, au: AuIndex) {
         let removed = self.table.lock().remove(ino, au);
-        drop(removed);
+        self.drop_units(removed);
     }
 
-    /// Drops the units of a file that was removed.
+    /// Drops the units of a file that was removed. Uses no flash disk: [`Self::remove_unit_files`] follows.
     pub fn remove_file(&self, ino: u64) {
         let removed = self.table.lock().remove_file(ino);
-        let Some(slots) = removed else { return };
-        if self.is_on()
-            && let Err(error) = slots.remove()
-        {
-            self.fail(&error.into());
+        self.drop_units(removed);
+    }
+
+    /// Removes the unit files of files that left the cache, when nobody reads them any more. The caller must hold no lock: a flash
+    /// disk that hangs delays it.
+    pub fn remove_unit_files(&self) {
+        let removable = self.table.lock().removable();
+        for slots in removable {
+            match self.is_on().then(|| slots.remove()) {
+                Some(Ok(())) => self.table.lock().set_removed(slots.ino),
+                Some(Err(error)) => self.fail(&error.into()),
+                None => return,
+            }
         }
     }
 
     /// Applies the setting of a file to the units that it has.
     pub fn set_setting(&self, ino: u64, setting: FlashSetting) {
         let dropped = self.table.lock().set_class(ino, Class::of(setting));
-        drop(dropped);
+        self.drop_units(dropped);
     }
 
     /// Returns the bytes of a file's units.
@@ -275,7 +292,7 @@ impl ColumnarCache {
 
     /// Switches the cache off after an operation of a flash disk failed.
     pub fn fail(&self, error: &io::Error) {
-        if !self.is_on.swap(false, Ordering::AcqRel) {
+        if !self.switch_off() {
             return;
         }
         let disks: Vec<String> = self.disks.iter().map(|disk| disk.path().display().to_string()).collect();
@@ -287,8 +304,15 @@ impl ColumnarCache {
             "the columnar cache on {} is switched off: {error}; scans read the cell disks; {advice} and restart the cell",
             disks.join(", ")
         );
-        let dropped = std::mem::take(&mut *self.table.lock());
-        drop(dropped);
+    }
+
+    /// Drops all units, without an operation on the flash disks. Returns false if the cache was off.
+    pub fn switch_off(&self) -> bool {
+        let was_on = self.is_on.swap(false, Ordering::AcqRel);
+        if was_on {
+            std::mem::take(&mut *self.table.lock()).abandon();
+        }
+        was_on
     }
 
     pub fn stats(&self) -> ColumnarStats {
@@ -297,7 +321,7 @@ impl ColumnarCache {
         let table = self.table.lock();
         ColumnarStats {
             is_on: self.is_on(),
-            capacity_bytes: self.capacity_bytes,
+            capacity_bytes: self.limits.bytes,
             used_bytes: table.bytes(),
             keep_bytes: table.bytes_in(Class::Keep),
             units: table.len() as u64,
@@ -308,6 +332,13 @@ impl ColumnarCache {
             evicted_units: get(&counters.evicted_units),
             rejected_units: get(&counters.rejected_units),
         }
+    }
+}
+
+impl Drop for ColumnarCache {
+    /// The next start removes the unit files, so no slot is punched.
+    fn drop(&mut self) {
+        self.table.get_mut().abandon();
     }
 }
 

@@ -56,21 +56,42 @@ struct CachedFile {
     slots: Arc<UnitSlots>,
     class: Class,
     entries: BTreeMap<AuIndex, Entry>,
+    /// The last use of any unit.
+    used: i64,
+}
+
+/// What the cache may use.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub bytes: u64,
+    /// Files with units, each of which has a descriptor on each flash disk.
+    pub files: usize,
 }
 
 #[derive(Debug, Default)]
 pub struct Table {
     files: HashMap<u64, CachedFile>,
+    /// The slots of files that left the table. Their unit files are removed later, without the table's lock; until then, their
+    /// inodes get no new slots.
+    leaving: HashMap<u64, Arc<UnitSlots>>,
     /// The units of each class, in the order of their last use.
     order: [BTreeSet<(i64, u64, AuIndex)>; Class::COUNT],
     bytes: [u64; Class::COUNT],
     /// Bytes of units that are being written.
     pub reserved_bytes: u64,
+    /// Bytes of the last unit that found no place.
+    rejected_bytes: u64,
 }
 
 impl Table {
     pub fn bytes(&self) -> u64 {
         self.bytes.iter().sum()
+    }
+
+    /// Returns the bytes for which there has to be space before a unit is encoded: those of an average unit, and of one that was
+    /// encoded in vain.
+    pub fn usual_bytes(&self) -> u64 {
+        (self.bytes() / self.len().max(1) as u64).max(self.rejected_bytes)
     }
 
     pub fn bytes_in(&self, class: Class) -> u64 {
@@ -99,7 +120,7 @@ impl Table {
         let Some(file) = self.files.get_mut(&ino) else { return };
         let (order, Some(entry)) = (&mut self.order[file.class as usize], file.entries.get_mut(&au)) else { return };
         order.remove(&(entry.used, ino, au));
-        entry.used = now;
+        (entry.used, file.used) = (now, now);
         order.insert((now, ino, au));
     }
 
@@ -112,6 +133,7 @@ impl Table {
         }
         self.order[file.class as usize].insert((entry.used, ino, au));
         self.bytes[file.class as usize] += entry.bytes;
+        file.used = file.used.max(entry.used);
         file.entries.insert(au, entry);
         replaced
     }
@@ -125,20 +147,35 @@ impl Table {
         Some(entry.extent)
     }
 
-    /// Removes a file. Returns its slots.
-    pub fn remove_file(&mut self, ino: u64) -> Option<Arc<UnitSlots>> {
-        self.remove_entries(ino);
-        self.files.remove(&ino).map(|file| file.slots)
-    }
-
-    fn remove_entries(&mut self, ino: u64) -> Vec<Arc<Extent>> {
+    /// Removes a file, and returns its units. Dropping them punches no slots, because the unit files leave as a whole.
+    pub fn remove_file(&mut self, ino: u64) -> Vec<Arc<Extent>> {
         let aus: Vec<AuIndex> = self.files.get(&ino).map_or(Vec::new(), |file| file.entries.keys().copied().collect());
-        aus.into_iter().filter_map(|au| self.remove(ino, au)).collect()
+        let units = aus.into_iter().filter_map(|au| self.remove(ino, au)).collect();
+        if let Some(file) = self.files.remove(&ino) {
+            file.slots.abandon();
+            self.leaving.insert(ino, file.slots);
+        }
+        units
     }
 
-    /// Moves the units of a file to a class. Without a class, removes and returns them.
+    /// Returns the slots of files that left the table and have no reader.
+    pub fn removable(&self) -> Vec<Arc<UnitSlots>> {
+        self.leaving.values().filter(|slots| Arc::strong_count(slots) == 1).cloned().collect()
+    }
+
+    /// Records that the unit files of a file that left the table are removed.
+    pub fn set_removed(&mut self, ino: u64) {
+        self.leaving.remove(&ino);
+    }
+
+    /// Ends the punching of slots of all files.
+    pub fn abandon(&self) {
+        self.files.values().for_each(|file| file.slots.abandon());
+    }
+
+    /// Moves the units of a file to a class. Without a class, removes the file and returns its units.
     pub fn set_class(&mut self, ino: u64, class: Option<Class>) -> Vec<Arc<Extent>> {
-        let Some(class) = class else { return self.remove_entries(ino) };
+        let Some(class) = class else { return self.remove_file(ino) };
         let Some(file) = self.files.get_mut(&ino) else { return Vec::new() };
         let from = std::mem::replace(&mut file.class, class);
         for (au, entry) in &file.entries {
@@ -151,43 +188,56 @@ impl Table {
         Vec::new()
     }
 
-    /// Returns the slots of a file, `new` ones if it has none. None if there are too many files.
-    pub fn slots(
+    /// Reserves space for a unit of a file. Returns the slots of the file, `new` ones if it has none, and the units that leave; None,
+    /// without a change, if the unit has no place.
+    pub fn make_space(
         &mut self,
         ino: u64,
-        files_max: usize,
+        wanted: &Wanted,
+        limits: Limits,
         new: impl FnOnce() -> Arc<UnitSlots>,
-    ) -> Option<Arc<UnitSlots>> {
-        if let Some(file) = self.files.get(&ino) {
-            return Some(file.slots.clone());
-        }
-        if self.files.len() >= files_max {
-            // A file without units that nobody reads any more.
-            let is_unused = |file: &CachedFile| file.entries.is_empty() && Arc::strong_count(&file.slots) == 1;
-            let unused: Vec<u64> = self.files.iter().filter(|(_, file)| is_unused(file)).map(|(ino, _)| *ino).collect();
-            for unused in unused {
-                if let Some(Err(error)) = self.remove_file(unused).map(|slots| slots.remove()) {
-                    log::warn!("{error}; the next restart frees the space");
-                }
-            }
-        }
-        if self.files.len() >= files_max {
+    ) -> Option<(Arc<UnitSlots>, Vec<Arc<Extent>>)> {
+        if !self.has_space(ino, wanted, limits) {
+            self.rejected_bytes = wanted.bytes;
             return None;
         }
-        let slots = new();
-        let file = CachedFile { slots: slots.clone(), class: Class::Other, entries: BTreeMap::new() };
-        self.files.insert(ino, file);
-        Some(slots)
+        let file = self.file_victim(ino, wanted, limits.files).flatten();
+        let mut evicted = file.map_or(Vec::new(), |file| self.remove_file(file));
+        let victims = self.victims(wanted, limits.bytes).unwrap_or_default();
+        evicted.extend(victims.into_iter().filter_map(|(ino, au)| self.remove(ino, au)));
+        let new = || CachedFile { slots: new(), class: wanted.class, entries: BTreeMap::new(), used: 0 };
+        let slots = self.files.entry(ino).or_insert_with(new).slots.clone();
+        self.reserved_bytes += wanted.bytes;
+        Some((slots, evicted))
     }
 
-    /// Removes units until a new one fits. Returns the removed ones; None, without a change, if the new one has no place.
-    pub fn make_space(&mut self, wanted: &Wanted, capacity_bytes: u64) -> Option<Vec<Arc<Extent>>> {
-        let victims = self.victims(wanted, capacity_bytes)?;
-        Some(victims.into_iter().filter_map(|(ino, au)| self.remove(ino, au)).collect())
+    /// Returns whether a unit of a file would find a place.
+    pub fn has_space(&self, ino: u64, wanted: &Wanted, limits: Limits) -> bool {
+        self.file_victim(ino, wanted, limits.files).is_some() && self.victims(wanted, limits.bytes).is_some()
+    }
+
+    /// Returns the file that leaves if one without slots comes, the least recently used; `Some(None)` if none has to, None if none
+    /// can. The rules for units hold: none that is used more often, and none with KEEP for another.
+    fn file_victim(&self, ino: u64, wanted: &Wanted, files_max: usize) -> Option<Option<u64>> {
+        if self.leaving.contains_key(&ino) {
+            return None;
+        }
+        if self.files.contains_key(&ino) || self.files.len() < files_max.max(1) {
+            return Some(None);
+        }
+        let is_older = |file: &CachedFile| wanted.previous_use.is_some_and(|previous| file.used < previous);
+        let may_leave = |file: &CachedFile| match (wanted.class, file.class) {
+            _ if file.entries.is_empty() => true,
+            (Class::Keep, Class::Other) => true,
+            (wanted, of_file) => wanted == of_file && is_older(file),
+        };
+        let candidates = self.files.iter().filter(|(_, file)| may_leave(file));
+        let oldest = candidates.min_by_key(|(_, file)| (!file.entries.is_empty(), file.class as u8, file.used));
+        oldest.map(|(ino, _)| Some(*ino))
     }
 
     /// Returns the units that a new one would replace; None if the new one has no place.
-    pub fn victims(&self, wanted: &Wanted, capacity_bytes: u64) -> Option<Vec<(u64, AuIndex)>> {
+    fn victims(&self, wanted: &Wanted, capacity_bytes: u64) -> Option<Vec<(u64, AuIndex)>> {
         let Wanted { bytes, class, previous_use } = *wanted;
         let keep_max = capacity_bytes.saturating_mul(KEEP_PERCENT) / 100;
         let keeps = class == Class::Keep && self.bytes_in(Class::Keep) + bytes <= keep_max;

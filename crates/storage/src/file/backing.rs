@@ -18,6 +18,8 @@ pub struct Backing {
     ino: u64,
     stream: Stream,
     disk: Arc<dyn FileStore>,
+    /// On a flash disk, for the columnar cache.
+    is_in_flash: bool,
     handle: Mutex<Handle>,
     unsynced: AtomicBool,
     /// Set while the file's name is not durable because this process created the file.
@@ -43,7 +45,24 @@ enum Handle {
 impl Backing {
     pub fn new(ino: u64, stream: Stream, disk: Arc<dyn FileStore>) -> Self {
         let [unsynced, unsynced_name, sync_failed] = [const { AtomicBool::new(false) }; 3];
-        Self { ino, stream, disk, handle: Mutex::new(Handle::Closed), unsynced, unsynced_name, sync_failed }
+        let (is_in_flash, handle) = (false, Mutex::new(Handle::Closed));
+        Self { ino, stream, disk, is_in_flash, handle, unsynced, unsynced_name, sync_failed }
+    }
+
+    /// Marks the disk as a flash disk with the columnar cache.
+    pub fn in_flash(mut self) -> Self {
+        self.is_in_flash = true;
+        self
+    }
+
+    pub fn is_in_flash(&self) -> bool {
+        self.is_in_flash
+    }
+
+    /// Names the disk, for messages.
+    pub fn disk_name(&self) -> String {
+        let kind = if self.is_in_flash { "flash" } else { "cell" };
+        format!("{kind} disk {}", self.disk.path().display())
     }
 
     pub fn disk(&self) -> &Arc<dyn FileStore> {
@@ -56,7 +75,7 @@ impl Backing {
             Stream::Units => "unit file",
             Stream::Redo0 | Stream::Redo1 => "redo log",
         };
-        format!("could not {verb} the {what} of inode {} on cell disk {}", self.ino, self.disk.path().display())
+        format!("could not {verb} the {what} of inode {} on {}", self.ino, self.disk_name())
     }
 
     fn existing(&self) -> Result<Option<Arc<dyn DiskFile>>> {

@@ -260,6 +260,16 @@ fn layout(options: &FlashOptions, disks: &[Arc<dyn Disk>], named: &Named, may_re
             && fits(u64::from(note.segments) * note.segment_bytes)
     };
     let kept = found.first().copied().flatten().filter(keeps).map(|note| u64::from(note.segments) * note.segment_bytes);
+    let is_too_large = |note: &DiskNote| !fits(u64::from(note.segments) * note.segment_bytes);
+    if options.columnar_bytes > 0
+        && options.size.is_none()
+        && found.first().copied().flatten().as_ref().is_some_and(is_too_large)
+    {
+        log::warn!(
+            "the flash cache does not fit beside the columnar cache any more, and begins empty with a smaller size; set \
+             flash_cache_size to choose one"
+        );
+    }
     let size = options.size.or(kept).unwrap_or(space / 100 * DEFAULT_PERCENT);
     let segments = (size / options.segment_bytes).min(u64::from(SEGMENTS_MAX));
     if segments < FlashOptions::SEGMENTS_MIN || !fits(size) {

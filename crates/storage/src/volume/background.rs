@@ -141,6 +141,9 @@ impl Maintenance {
         volume.free_space.replenish();
         volume.close_surplus_handles();
         volume.fail_hanging_disks();
+        if let Some(columnar) = &volume.columnar {
+            columnar.remove_unit_files();
+        }
         if self.intents_trimmed.elapsed() >= INTENTS_INTERVAL {
             self.intents_trimmed = Instant::now();
             volume.trim_intents();

@@ -29,9 +29,8 @@ impl Volume {
             return Ok(CachedColumns::Missing);
         };
         let file = self.file_with_au(ino, au)?;
-        let version = file.au_version(au);
-        Ok(match columnar.find(ino, au, version) {
-            FoundColumns::Unit(extent) => {
+        Ok(match columnar.find(&file, au) {
+            FoundColumns::Unit(extent, version) => {
                 let current = extent.superseded.clone();
                 CachedColumns::Unit(UnitReader::new(file, (extent, current), version, &self.cache))
             }
@@ -47,13 +46,18 @@ impl Volume {
         if file.whole_pages(unit.au)? != unit.page_count {
             return Ok(ColumnsStored::Changed);
         }
-        columnar.store(&file, unit, || self.columnar_setting(ino))
+        let stored = columnar.store(&file, unit, || self.columnar_setting(ino));
+        if self.file(ino).is_err() {
+            // Removed meanwhile, perhaps before the cache had something of it.
+            columnar.remove_file(ino);
+        }
+        stored
     }
 
     /// Returns whether a unit of a file would find a place in the columnar cache, before it is encoded. `previous_use` is that of
     /// [`NewColumns`].
     pub fn has_space_for_columns(&self, ino: Ino, previous_use: Option<i64>) -> bool {
-        self.columnar.as_ref().is_some_and(|columnar| columnar.has_space(self.columnar_setting(ino), previous_use))
+        self.columnar.as_ref().is_some_and(|columnar| columnar.has_space(ino, self.columnar_setting(ino), previous_use))
     }
 
     /// Returns whether units of a file are cached, and how long they stay.

@@ -232,10 +232,15 @@ impl Volume {
         }
     }
 
-    /// Switches the flash cache off until the next start.
+    /// Switches the flash cache, and the columnar cache on the same disks, off until the next start.
     pub fn drop_flash_cache(&self) -> Result<()> {
         match self.group.flash() {
-            Some(flash) if !flash.is_dropped() => flash.switch_off(),
+            Some(flash) if !flash.is_dropped() => {
+                if let Some(columnar) = &self.columnar {
+                    columnar.switch_off();
+                }
+                flash.switch_off()
+            }
             None if self.options.flash.is_some() => {
                 let message = "the flash disks of cell.toml cannot be used, so there is nothing to drop; remove flash_disks \
                                if the flash cache is not to return";

@@ -184,7 +184,7 @@ impl Volume {
                 ColumnarCache::remove_leftovers(flash.disks());
                 None
             }
-            bytes => Some(ColumnarCache::open(flash.disks(), bytes, files_max)),
+            bytes => Some(ColumnarCache::open(flash.disks(), bytes, files_max, &self.cache)),
         };
     }
 

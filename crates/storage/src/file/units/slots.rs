@@ -16,7 +16,7 @@ use cellar_format::units::AuIndex;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 #[derive(Debug)]
 pub struct UnitSlots {
@@ -26,18 +26,25 @@ pub struct UnitSlots {
     pub unit_files: Box<[Backing]>,
     in_use: Mutex<HashSet<(AuIndex, u8)>>,
     failed_syncs: AtomicU64,
+    is_abandoned: AtomicBool,
 }
 
 impl UnitSlots {
     pub fn new(ino: u64, layout: StripeLayout, unit_files: Box<[Backing]>) -> Arc<Self> {
-        Arc::new(Self { ino, layout, unit_files, in_use: Mutex::default(), failed_syncs: AtomicU64::new(0) })
+        let (in_use, failed_syncs, is_abandoned) = Default::default();
+        Arc::new(Self { ino, layout, unit_files, in_use, failed_syncs, is_abandoned })
     }
 
-    /// Returns the slots of unit files on `disks`, whose numbers are those of the layout.
-    pub fn on(ino: u64, layout: StripeLayout, disks: &[Arc<dyn FileStore>]) -> Arc<Self> {
-        let unit_file = |disk: &u16| Backing::new(ino, Stream::Units, disks[*disk as usize].clone());
+    /// Returns the slots of the columnar cache on flash disks, whose numbers are those of the layout.
+    pub fn in_flash(ino: u64, layout: StripeLayout, disks: &[Arc<dyn FileStore>]) -> Arc<Self> {
+        let unit_file = |disk: &u16| Backing::new(ino, Stream::Units, disks[*disk as usize].clone()).in_flash();
         let unit_files = layout.disks.iter().map(unit_file).collect();
         Self::new(ino, layout, unit_files)
+    }
+
+    /// Ends the punching of slots: the unit files are removed as a whole, or their disks are not used any more.
+    pub fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Release);
     }
 
     /// Removes the unit files from the disks.
@@ -84,7 +91,10 @@ impl UnitSlots {
 
     /// Ends the use of a slot; punches it first if `unused`, that is if no committed metadata name its unit.
     pub fn release(&self, au: AuIndex, slot: u8, unused: bool) {
-        if unused && let Err(error) = self.unit_file(au).discard(self.offset(au, slot), self.layout.au_size.bytes()) {
+        if unused
+            && !self.is_abandoned.load(Ordering::Acquire)
+            && let Err(error) = self.unit_file(au).discard(self.offset(au, slot), self.layout.au_size.bytes())
+        {
             log::warn!("{error}; the next restart frees the space");
         }
         self.in_use.lock().remove(&(au, slot));

@@ -189,12 +189,14 @@ impl StoredUnit {
     /// Names the unit and its location, for messages.
     pub fn describe(&self) -> String {
         let pages = self.slots.layout.au_size.bytes() / super::PAGE;
+        let file = self.slots.unit_file(self.au);
         format!(
-            "the compression unit of inode {}, blocks {} to {}, on cell disk {}",
+            "the {} of inode {}, blocks {} to {}, on {}",
+            if file.is_in_flash() { "unit of the columnar cache" } else { "compression unit" },
             self.slots.ino,
             self.au.index() * pages,
             (self.au.index() + 1) * pages - 1,
-            self.slots.unit_file(self.au).disk().path().display()
+            file.disk_name()
         )
     }
 
