@@ -227,7 +227,9 @@ impl Volume {
             Medium::Disk => self.member_disks().any(|disk| disk.path() == path && disk.is_accessible()),
             Medium::Flash => {
                 let has_cache = self.group.flash().is_some_and(|flash| flash.is_on());
-                has_cache || self.flash_log.get().is_some() || self.columnar.is_some()
+                has_cache
+                    || self.flash_log.get().is_some()
+                    || self.columnar.as_ref().is_some_and(|columnar| columnar.is_on())
             }
         }
     }
