@@ -531,19 +531,6 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_unit_whose_pages_changed_fails_the_statement_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let state = state_with_columnar_cache(folder.path());
-        let mut scan = scan_with_unreadable_unit(&state, folder.path(), relation());
-        let object = scan.unit.as_ref().unwrap().object;
-        state.volume.write(object, 0, &page(2)).unwrap();
-        let error = scan_all(&state, &mut scan).unwrap_err();
-        assert!(matches!(error, ScanError::FlashFailed { .. }), "{error}");
-        assert_eq!(super::tests::scan(&state, 1).0, u64::from(REGIONS * REGION_BLOCKS) - 1);
-        state.volume.close().unwrap();
-    }
-
-    #[test]
     fn the_parts_of_one_scan_count_as_one_scan() {
         let folder = tempfile::tempdir().unwrap();
         let state = state_with_columnar_cache(folder.path());
