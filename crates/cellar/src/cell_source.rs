@@ -25,6 +25,11 @@ impl<'a> Metrics<'a> {
         family.and_then(|family| family["samples"].as_array()).map(Vec::as_slice).unwrap_or_default().iter()
     }
 
+    /// The value of a metric without labels; None if it has no sample.
+    pub fn figure(&self, name: &str) -> Option<u64> {
+        self.samples(name).next().and_then(|sample| sample["value"].as_u64())
+    }
+
     /// The sum of all samples.
     pub fn value(&self, name: &str) -> f64 {
         self.samples(name).filter_map(|sample| sample["value"].as_f64()).fold(0.0, |sum, value| sum + value)

@@ -1,10 +1,8 @@
 //! The load profile: totals per second, per transaction, per execution and per call.
 
 use super::time::TimeModel;
-use super::{per_second, ratio, sum};
+use super::{MEGABYTE, per_second, ratio, sum};
 use crate::document::{Document, Measure, names};
-
-const MEGABYTE: f64 = 1_048_576.0;
 
 /// A line of the load profile. Columns that Oracle leaves blank are None.
 #[derive(Clone, Debug, PartialEq)]

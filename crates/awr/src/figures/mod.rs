@@ -14,6 +14,10 @@ pub mod time;
 
 use crate::document::Measure;
 
+/// Bytes.
+pub const MEGABYTE: f64 = 1_048_576.0;
+pub const GIGABYTE: f64 = 1024.0 * MEGABYTE;
+
 /// A derived figure that may have no meaning for the given inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Figure {

@@ -3,14 +3,12 @@
 use super::{Group, Section};
 use crate::document::Measure;
 use crate::figures::time::average_wait_us;
-use crate::figures::{add_each, percent, sum};
+use crate::figures::{GIGABYTE, MEGABYTE, add_each, percent, sum};
 use crate::table::{Cell, Table};
 use crate::view::{View, top};
 use std::collections::{BTreeMap, BTreeSet};
 
 const ROWS: usize = 20;
-const MEGABYTE: f64 = 1_048_576.0;
-const GIGABYTE: f64 = 1024.0 * MEGABYTE;
 
 pub fn sections(view: &View<'_>) -> Vec<Section> {
     let cells = Cells::of(view);

@@ -2,14 +2,12 @@
 
 use super::{Group, Section};
 use crate::document::{Measure, names};
-use crate::figures::{percent, ratio, sum};
+use crate::figures::{GIGABYTE, MEGABYTE, percent, ratio, sum};
 use crate::table::{Cell, Table};
 use crate::view::{Sql, View, one_line, top};
 
 const ROWS: usize = 20;
 const TEXT_CHARACTERS: usize = 400;
-const MEGABYTE: f64 = 1_048_576.0;
-const GIGABYTE: f64 = 1024.0 * MEGABYTE;
 
 /// A list of statements ordered by one resource.
 struct List {

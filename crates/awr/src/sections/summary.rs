@@ -3,14 +3,13 @@
 use super::{Block, Group, Section};
 use crate::document::{Event, Measure, OsStatistic, names};
 use crate::figures::time::{average_wait_us, foreground_waits, wait_classes};
-use crate::figures::{efficiency, load, percent, smart_scan::SmartScan, sum};
+use crate::figures::{MEGABYTE, efficiency, load, percent, smart_scan::SmartScan, sum};
 use crate::findings::Findings;
 use crate::table::{Cell, Table};
 use crate::view::{View, time_text};
 
 /// Rows of a table of top events.
 pub const PREFERRED_ROWS: usize = 10;
-const MEGABYTE: f64 = 1_048_576.0;
 
 pub fn sections(view: &View<'_>) -> Vec<Section> {
     vec![

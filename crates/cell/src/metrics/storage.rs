@@ -32,6 +32,19 @@ impl Source for StorageMetrics {
     }
 }
 
+/// Name, help text and value of a metric without labels.
+type Figure<S> = (&'static str, &'static str, fn(&S) -> u64);
+
+/// Returns the metrics of what may be absent: they have no samples without `stats`.
+fn figures<S>(stats: &[S], gauges: &[Figure<S>], counters: &[Figure<S>]) -> Vec<Family> {
+    let with = |family: Family, figure: fn(&S) -> u64| {
+        family.with(stats, |stats| (Labels::new(), Value::Integer(figure(stats))))
+    };
+    let gauges = gauges.iter().map(|(name, help, figure)| with(Family::gauge(name, help), *figure));
+    let counters = counters.iter().map(|(name, help, figure)| with(Family::counter(name, help), *figure));
+    gauges.chain(counters).collect()
+}
+
 impl StorageMetrics {
     fn spaces(&self) -> Vec<Family> {
         let disks = self.volume.disk_spaces();
@@ -212,11 +225,8 @@ impl StorageMetrics {
     }
 
     fn flash_cache(&self) -> Vec<Family> {
-        type Figure = (&'static str, &'static str, fn(&FlashStats) -> u64);
         let stats: Vec<FlashStats> = self.volume.flash_stats().into_iter().collect();
-        let value =
-            |figure: fn(&FlashStats) -> u64| move |stats: &FlashStats| (Labels::new(), Value::Integer(figure(stats)));
-        let gauges: [Figure; 4] = [
+        let gauges: [Figure<FlashStats>; 4] = [
             ("cellar_flash_cache_online", "1 if the flash cache is used, 0 after a flash disk failed", |stats| {
                 u64::from(stats.is_on)
             }),
@@ -228,7 +238,7 @@ impl StorageMetrics {
                 |stats| stats.keep_used_bytes,
             ),
         ];
-        let counters: [Figure; 22] = [
+        let counters: [Figure<FlashStats>; 22] = [
             ("cellar_flash_cache_hits_total", "Reads that the flash cache answered", |stats| stats.read_hits),
             ("cellar_flash_cache_hit_bytes_total", "Bytes of reads that the flash cache answered", |stats| {
                 stats.read_hit_bytes
@@ -284,18 +294,12 @@ impl StorageMetrics {
                 stats.checkpoints
             }),
         ];
-        let gauges = gauges.map(|(name, help, figure)| Family::gauge(name, help).with(&stats, value(figure)));
-        let counters = counters.map(|(name, help, figure)| Family::counter(name, help).with(&stats, value(figure)));
-        gauges.into_iter().chain(counters).collect()
+        figures(&stats, &gauges, &counters)
     }
 
     fn columnar_cache(&self) -> Vec<Family> {
-        type Figure = (&'static str, &'static str, fn(&ColumnarStats) -> u64);
         let stats: Vec<ColumnarStats> = self.volume.columnar_stats().into_iter().collect();
-        let value = |figure: fn(&ColumnarStats) -> u64| {
-            move |stats: &ColumnarStats| (Labels::new(), Value::Integer(figure(stats)))
-        };
-        let gauges: [Figure; 5] = [
+        let gauges: [Figure<ColumnarStats>; 5] = [
             ("cellar_columnar_cache_online", "1 if the columnar cache is used, 0 after a flash disk failed", |stats| {
                 u64::from(stats.is_on)
             }),
@@ -304,7 +308,7 @@ impl StorageMetrics {
             ("cellar_columnar_cache_keep_bytes", "The part of files with KEEP", |stats| stats.keep_bytes),
             ("cellar_columnar_cache_units", "Units in the columnar cache", |stats| stats.units),
         ];
-        let counters: [Figure; 6] = [
+        let counters: [Figure<ColumnarStats>; 6] = [
             ("cellar_columnar_cache_hits_total", "Units that scans have opened", |stats| stats.hits),
             ("cellar_columnar_cache_populated_units_total", "Units that were stored", |stats| stats.populated_units),
             ("cellar_columnar_cache_populated_bytes_total", "Bytes of units that were stored", |stats| {
@@ -320,18 +324,12 @@ impl StorageMetrics {
                 stats.rejected_units
             }),
         ];
-        let gauges = gauges.map(|(name, help, figure)| Family::gauge(name, help).with(&stats, value(figure)));
-        let counters = counters.map(|(name, help, figure)| Family::counter(name, help).with(&stats, value(figure)));
-        gauges.into_iter().chain(counters).collect()
+        figures(&stats, &gauges, &counters)
     }
 
     fn flash_log(&self) -> Vec<Family> {
-        type Figure = (&'static str, &'static str, fn(&FlashLogStats) -> u64);
         let stats: Vec<FlashLogStats> = self.volume.flash_log_stats().into_iter().collect();
-        let value = |figure: fn(&FlashLogStats) -> u64| {
-            move |stats: &FlashLogStats| (Labels::new(), Value::Integer(figure(stats)))
-        };
-        let gauges: [Figure; 3] = [
+        let gauges: [Figure<FlashLogStats>; 3] = [
             ("cellar_flash_log_online", "1 if the flash log is used, 0 after its flash disk failed", |stats| {
                 u64::from(stats.is_on)
             }),
@@ -342,7 +340,7 @@ impl StorageMetrics {
                 |stats| stats.unreleased_records,
             ),
         ];
-        let counters: [Figure; 17] = [
+        let counters: [Figure<FlashLogStats>; 17] = [
             ("cellar_flash_log_writes_total", "Syncs of WAL files that used the flash log", |stats| stats.writes),
             ("cellar_flash_log_flash_bytes_total", "Bytes that the flash log wrote to flash", |stats| {
                 stats.flash_bytes
@@ -412,10 +410,10 @@ impl StorageMetrics {
             }),
         ];
         let seconds = |stats: &FlashLogStats| (Labels::new(), Value::Real(stats.sync_nanoseconds as f64 / 1e9));
-        let gauges = gauges.map(|(name, help, figure)| Family::gauge(name, help).with(&stats, value(figure)));
-        let counters = counters.map(|(name, help, figure)| Family::counter(name, help).with(&stats, value(figure)));
         let times = Family::counter("cellar_flash_log_sync_seconds_total", "Durations of syncs of WAL files");
-        gauges.into_iter().chain(counters).chain([times.with(&stats, seconds)]).collect()
+        let mut families = figures(&stats, &gauges, &counters);
+        families.push(times.with(&stats, seconds));
+        families
     }
 
     fn backlog(&self) -> Vec<Family> {

@@ -266,7 +266,7 @@ impl ColumnarCache {
         self.drop_units(removed);
     }
 
-    /// Removes the unit files of files that left the cache, when nobody reads them any more. The caller must hold no lock: a flash
+    /// Removes the unit files of files that left the cache, when no scan reads them any more. The caller must hold no lock: a flash
     /// disk that hangs delays it.
     pub fn remove_unit_files(&self) {
         let removable = self.table.lock().removable();

@@ -29,10 +29,7 @@ impl ObjectType for FlashLog {
     fn read(&self, cell: &Connection) -> Result<Vec<Object>, Error> {
         let (status, document) = (cell.status()?, cell.metrics()?);
         let metrics = Metrics(&document);
-        let figure = |name: &str| {
-            let sample = metrics.samples(&format!("cellar_flash_log_{name}")).next();
-            sample.and_then(|sample| sample["value"].as_u64())
-        };
+        let figure = |name: &str| metrics.figure(&format!("cellar_flash_log_{name}"));
         let (Some(online), Some(size)) = (figure("online"), figure("size_bytes")) else { return Ok(Vec::new()) };
         let is_used = online == 1;
         let count = |name: &str| figure(name).unwrap_or(0) as f64;
