@@ -58,7 +58,7 @@ rows="SELECT g AS id, (g::bigint * 7919 % 100000)::numeric / 100 AS amount, date
         CASE g % 5 WHEN 0 THEN NULL ELSE 'note ' || md5(g::text) || repeat('x', g % 40) END AS note, g % 3 = 0 AS flag,
         (g % 1000)::real AS ratio, md5(g::text)::uuid AS key FROM generate_series"
 for table in many twin; do
-    q "CREATE TABLE $table AS $rows(1, 200000) g"
+    q "CREATE TABLE $table AS $rows(1, 120000) g"
     q "ALTER TABLE $table ADD PRIMARY KEY (id); ALTER TABLE $table DROP COLUMN flag; ALTER TABLE $table ADD COLUMN late int DEFAULT 7"
 done
 

@@ -3,7 +3,7 @@
 # random queries over random tables, with and without a concurrent writer; in a cluster on the mount, and in a tablespace
 # on the mount; and again with tables at random compression levels that are modified and recompressed meanwhile.
 #
-#   run.sh [--cases N] [--seed N] [--scale N]      N random queries (8000), seed (SEED, or random), TPC-H scale factor (0.1)
+#   run.sh [--cases N] [--seed N] [--scale N]      N random queries (4000), seed (SEED, or random), TPC-H scale factor (0.1)
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
@@ -14,7 +14,7 @@ set -euo pipefail
 # shellcheck source=tests/smart_scan/joins.sh
 . "$(dirname "$0")/joins.sh"
 
-cases=8000 seed=(${SEED:+--seed "$SEED"}) scale=0.1
+cases=4000 seed=(${SEED:+--seed "$SEED"}) scale=0.1
 while [ $# -gt 0 ]; do
     case $1 in
     --cases) cases=$2; shift ;;
@@ -58,14 +58,14 @@ recompress() {
     done
 }
 
-# Repeats TPC-H and the scans until the tables were recompressed at least 8 times, at most 8 rounds.
+# Repeats TPC-H and the scans until the tables were recompressed at least 5 times, at most 8 rounds.
 recompressed() {
     local compressor round times=0
     rm -f "$WORK/done"
     (trap - EXIT; recompress) >"$WORK/recompressions.log" 2>&1 &
     compressor=$!
     remember_process $compressor
-    for ((round = 0; round < 8 && times < 8; round++)); do
+    for ((round = 0; round < 8 && times < 5; round++)); do
         run_counted whole compare --format checks --set cellar.min_scan_size=0 --require-smart-scans 15 "$ROOT/bench/tpch"
         run_counted whole compare --format checks --forced --require-smart-scans 10 "$ROOT/bench/scans"
         run_counted whole compare --format checks --set cellar.min_scan_size=0 "${parallel[@]}" "$ROOT/bench/tpch"

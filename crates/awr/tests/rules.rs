@@ -637,17 +637,23 @@ fn the_noisy_neighbour_is_found_by_the_bytes_on_the_disks_of_the_cells() {
         json!({ "cell": "cell1", "database": database, "database_oid": oid, "consumer_group": "OTHER_GROUPS", "size": "large",
                 "requests": 9, "bytes": bytes, "wait_us": wait_us })
     };
-    let of_oid = |archive_bytes: f64, archive: &serde_json::Value| {
+    let of_blocks = |archive_bytes: f64, archive: &serde_json::Value, archive_blocks: u32| {
         let classes = json!([
             class("archive", archive, archive_bytes, 0.0),
             class("shop", &shop, 2e9, 3e6),
             class("_OTHER_DATABASE_", &json!(null), 1e12, 0.0)
         ]);
-        let hour = Builder::healthy().set("/databases/0/blk_read_us", 0.4 * HOUR_US).set("/iorm", classes);
+        let hour = Builder::healthy()
+            .set("/databases/0/blk_read_us", 0.4 * HOUR_US)
+            .set("/databases/1/blks_read", archive_blocks)
+            .set("/iorm", classes);
         judge(&hour.build()).findings.into_iter().find(|finding| finding.id == "noisy-neighbour")
     };
+    let of_oid = |archive_bytes: f64, archive: &serde_json::Value| of_blocks(archive_bytes, archive, 60_000);
     let of = |archive_bytes: f64| of_oid(archive_bytes, &archive);
     assert!(of(1e9).is_none());
+    let found = of_blocks(1e9, &archive, 3_000_000).expect("the memory of the cells returned most of the bytes");
+    assert!(found.title.contains("archive"), "{}", found.title);
     assert!(of_oid(3e10, &json!(null)).is_none(), "a database of another cluster has the name");
     let found = of(3e10).unwrap();
     assert!(found.title.contains("archive"), "{}", found.title);

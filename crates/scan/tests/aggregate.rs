@@ -334,7 +334,7 @@ fn call(function: u32, column: u16, type_oid: u32, value: &[u8]) -> Expr {
 #[test]
 fn units_aggregate_as_heap_pages_do() {
     let Some(cluster) = Cluster::start("aggregate-units") else { return };
-    let (seed, cases) = (setting("AGGREGATE_SEED", 1), setting("AGGREGATE_CASES", 25));
+    let (seed, cases) = (setting("AGGREGATE_SEED", 1), setting("AGGREGATE_CASES", 12));
     println!("AGGREGATE_SEED={seed}");
     let mut random = Random::new(seed);
     cluster.sql(&format!("create table a ({COLUMNS});\n{}", random_rows(&mut random, 9000)));
@@ -407,7 +407,7 @@ fn units_aggregate_as_heap_pages_do() {
 #[test]
 fn expressions_over_vectors_agree_with_the_interpreter() {
     let Some(cluster) = Cluster::start("aggregate-vectors") else { return };
-    let (seed, cases) = (setting("AGGREGATE_SEED", 1), setting("AGGREGATE_CASES", 25));
+    let (seed, cases) = (setting("AGGREGATE_SEED", 1), setting("AGGREGATE_CASES", 12));
     println!("AGGREGATE_SEED={seed}");
     let mut random = Random::new(seed);
     cluster.sql(&format!("create table a ({COLUMNS});\n{}", random_rows(&mut random, 4000)));

@@ -15,6 +15,9 @@ const LOSS_MIN: f64 = 0.2;
 /// The least loss of the others, in per cent of DB time.
 const LOSS_PERCENT_MIN: f64 = 1.0;
 
+/// The least bytes on the disks of the cells, as a share of the requested bytes, for which the disks tell who uses the cells.
+const MANAGED_SHARE_MIN: f64 = 0.5;
+
 /// What one database, or several, did with the storage.
 #[derive(Clone, Copy, Default)]
 struct Usage {
@@ -107,10 +110,13 @@ fn greatest_user<'v, 'a>(view: &'v View<'a>, database: &str) -> Option<&'v Sql<'
 pub(super) fn noisy_neighbour(view: &View<'_>) -> Judgement {
     // Object identifier 0: relations that all databases share.
     let databases = || view.document.databases.iter().filter(|database| database.oid != Some(0));
-    // Bytes on the disks of the cells compare with nothing else: a database without them can be on other storage.
-    let is_managed = databases()
-        .all(|d| managed_bytes(view, d).is_some() || requested_bytes(view, d).is_none_or(|bytes| bytes == 0.0))
-        && databases().any(|d| managed_bytes(view, d).is_some());
+    // Bytes on the disks of the cells compare with nothing else: a database without them can be on other storage. If the cells
+    // return most bytes from memory, the disks do not tell who uses the cells.
+    let total = |bytes: fn(&View<'_>, &Database) -> Measure| sum(databases().map(|d| bytes(view, d)));
+    let managed = total(managed_bytes).unwrap_or(0.0);
+    let is_managed = managed > MANAGED_SHARE_MIN * total(requested_bytes).unwrap_or(0.0)
+        && databases()
+            .all(|d| managed_bytes(view, d).is_some() || requested_bytes(view, d).is_none_or(|bytes| bytes == 0.0));
     let io_bytes = |d| if is_managed { managed_bytes(view, d) } else { requested_bytes(view, d) };
     let usages: Vec<(&Database, Usage)> = databases().filter_map(|d| Some((d, usage(view, d, io_bytes(d))?))).collect();
     if usages.is_empty() {
