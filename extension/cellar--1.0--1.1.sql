@@ -2338,7 +2338,8 @@ BEGIN
             HINT = coalesce('Instances in the repository: ' || (SELECT string_agg(i.instance_id || ' (' || i.name || ')', ', ' ORDER BY i.instance_id) FROM awr.instance i) || '.',
                             'The repository is empty. SELECT awr.create_snapshot() takes an AWR snapshot.');
   END IF;
-  SELECT string_agg(n::text, ', ') INTO wrong FROM (VALUES (begin_snap), (end_snap)) v (n)
+  SELECT CASE count(*) WHEN 1 THEN format('AWR snapshot %s does not exist', min(n)) WHEN 2 THEN format('AWR snapshots %s and %s do not exist', min(n), max(n)) END
+  INTO wrong FROM (SELECT begin_snap AS n UNION SELECT end_snap) v
     WHERE NOT EXISTS (SELECT FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = n);
   IF wrong IS NULL AND begin_snap < end_snap THEN
     RETURN;
@@ -2350,7 +2351,7 @@ BEGIN
               FROM awr.snapshot WHERE instance_id = instance) s
         GROUP BY run ORDER BY run) s;
   IF wrong IS NOT NULL THEN
-    RAISE EXCEPTION 'AWR snapshot % does not exist', wrong
+    RAISE EXCEPTION '%', wrong
       USING ERRCODE = 'undefined_object', DETAIL = existing, HINT = 'Choose two AWR snapshots of the list.';
   END IF;
   RAISE EXCEPTION 'begin snapshot % does not precede end snapshot %', begin_snap, end_snap

@@ -235,7 +235,7 @@ stage_pjdfstest() {
     )
 }
 
-declare -A limit=([format]=300 [lint]=1500 [docs]=120 [unit]=2400 [extension]=1800 [smart_scan]=1200 [robust]=1200 [compression]=900 [awr]=900 [regress]=1800 [crash]=900 [flash]=600 [fuzz]=900 [pjdfstest]=900)
+declare -A limit=([format]=300 [lint]=3000 [docs]=120 [unit]=3600 [extension]=3000 [smart_scan]=1200 [robust]=1200 [compression]=900 [awr]=900 [regress]=1800 [crash]=900 [flash]=600 [fuzz]=900 [pjdfstest]=900)
 factor=${TIME_FACTOR:-1}
 [ -z "${LONG:-}" ] || factor=$((factor * 8))
 started=$SECONDS

@@ -201,12 +201,12 @@ check_equal "a report from sums reads no samples" "$(changed "DELETE FROM awr.sa
 chains="INSERT INTO awr.sample_chunk SELECT c.snap_day, 1, c.begin_time, c.end_time, 1000, 2, 0, t.ms, t.pid, zero, none, t.blocker, oid, oid, none, none, none, none,
         none, none, zero, zero, zero, zero, zero, none, $middle_snap
     FROM (SELECT * FROM awr.sample_chunk WHERE snap_id = $middle_snap LIMIT 1) c,
-        (SELECT array_agg(ms) AS ms, array_agg(900000 + pid) AS pid, array_agg(900000 + blocker) AS blocker, array_agg(0) AS none, array_agg(0::bigint) AS zero, array_agg(0::oid) AS oid
+        (SELECT array_agg(ms) AS ms, array_agg(100000000 + pid) AS pid, array_agg(100000000 + blocker) AS blocker, array_agg(0) AS none, array_agg(0::bigint) AS zero, array_agg(0::oid) AS oid
          FROM (VALUES (0, 2, 1), (0, 3, 2), (0, 4, 2), (0, 7, 8), (0, 8, 7), (1000, 3, 4), (1000, 9, 3)) v (ms, pid, blocker)) t;
     DELETE FROM awr.sample_interval WHERE snap_id = $middle_snap"
 check_equal "the sessions of a chain are counted at each tick, up to its head" \
-    "$(sql ash postgres -c "BEGIN" -c "$chains" -c "SELECT string_agg(format('%s:%s/%s', (c -> 'head_pid')::int - 900000, c -> 'sessions', c -> 'samples'), ' ' ORDER BY c -> 'head_pid')
-        FROM jsonb_array_elements(awr.report_data($begin_snap, $end_snap) -> 'ash' -> 'chains') c WHERE (c -> 'head_pid')::int > 900000" -c "ROLLBACK")" "1:3/3 4:2/2 7:1/1 8:1/1"
+    "$(sql ash postgres -c "BEGIN" -c "$chains" -c "SELECT string_agg(format('%s:%s/%s', (c -> 'head_pid')::int - 100000000, c -> 'sessions', c -> 'samples'), ' ' ORDER BY c -> 'head_pid')
+        FROM jsonb_array_elements(awr.report_data($begin_snap, $end_snap) -> 'ash' -> 'chains') c WHERE (c -> 'head_pid')::int > 100000000" -c "ROLLBACK")" "1:3/3 4:2/2 7:1/1 8:1/1"
 # An imported file can contain samples without the numbers of AWR snapshots: their times count. Samples at the moment of an AWR
 # snapshot can belong to the other side.
 old=$(changed "UPDATE awr.sample_chunk SET snap_id = 0; DELETE FROM awr.sample_interval; DELETE FROM awr.sample_event; DELETE FROM awr.sample_session;

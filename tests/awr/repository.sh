@@ -124,13 +124,15 @@ check_matches "session samples of an imported instance are reported" \
     "$(awr ash --dsn "$central" --instance paycluster --last '1 day' --event PgSleep --format json)" clerkrole
 fails_with "an unknown instance is refused with those that exist" "Instances in the repository: 1 \(hub\), 2 \(paycluster\)" \
     awr report --dsn "$central" --instance nowhere
+fails_with "an unknown number, too" "Instances in the repository: 1 \(hub\), 2 \(paycluster\)" \
+    awr global --dsn "$central" --instance 9
 # A part continues what was imported before.
 CLUSTER=central q "DELETE FROM awr.snapshot WHERE instance_id = 2 AND snap_id > $begin" >/dev/null
 awr export --dsn "$payroll" --begin "$end" --end "$quick" "$WORK/part.awr" >/dev/null
 check_matches "a part is imported after the rest" "$(awr import --dsn "$central" "$WORK/part.awr")" "3 AWR snapshots added, $end to $quick"
 check_equal "a part contains settings and names of its first snapshot" \
     "$(CLUSTER=central q "SELECT count(*) > 0 FROM awr.setting WHERE instance_id = 2 AND snap_id = $end AND name = 'work_mem'")" t
-fails_with "a period that does not exist is refused" "AWR snapshot 99, 100 does not exist" awr export --dsn "$payroll" --begin 99 --end 100 "$WORK/none.awr"
+fails_with "a period that does not exist is refused" "AWR snapshots 99 and 100 do not exist" awr export --dsn "$payroll" --begin 99 --end 100 "$WORK/none.awr"
 
 # Files that cannot be imported
 head -c 5000 "$WORK/all.awr" >"$WORK/truncated.awr"

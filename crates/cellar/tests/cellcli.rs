@@ -254,7 +254,7 @@ fn a_limit_slows_reads_of_one_database_of_a_running_cell_only() {
     const BLOCKS: u32 = 50;
     let cell = Cell::with_group(|disk, _| {
         format!(
-            "disks = [\"{disk}\"]\nmodel = \"hdd-15k\"\nmodel_time_scale = 0.2\n[iorm]\nobjective = \"high_throughput\"\n"
+            "disks = [\"{disk}\"]\nmodel = \"hdd-15k\"\nmodel_time_scale = 1.0\n[iorm]\nobjective = \"high_throughput\"\n"
         )
     });
     assert_eq!(cell.text("list iormplan attributes objective"), "\t high_throughput\n");
@@ -292,7 +292,7 @@ fn a_plan_and_metrics_use_the_names_that_the_server_tells() {
     const BLOCKS: u32 = 50;
     let cell = Cell::with_group(|disk, _| {
         format!(
-            "disks = [\"{disk}\"]\nmodel = \"hdd-15k\"\nmodel_time_scale = 0.2\n[iorm]\nobjective = \"high_throughput\"\n"
+            "disks = [\"{disk}\"]\nmodel = \"hdd-15k\"\nmodel_time_scale = 1.0\n[iorm]\nobjective = \"high_throughput\"\n"
         )
     });
     // Two clusters, each with a database 16384.

@@ -251,7 +251,7 @@ fn a_cell_disk_that_returns_after_a_start_without_flash_does_not_name_the_cache(
 
 #[test]
 fn a_flash_disk_that_hangs_is_switched_off_and_a_stop_does_not_wait_for_it() {
-    let (disks, timeout) = (MemoryDisks::new(2), Duration::from_millis(200));
+    let (disks, timeout) = (MemoryDisks::new(2), Duration::from_secs(1));
     let mut cell_disks = disks.disks();
     let flash_disk = Arc::new(FaultyDisk::new(cell_disks.pop().unwrap(), 1));
     let segment_bytes = 64 << 10;

@@ -51,9 +51,9 @@ impl Repository {
         if let Some(row) = self.client.query_opt(sql, &[&text]).map_err(|error| failure(&error))? {
             return Ok(row.get(0));
         }
-        // The server reports numbers that do not exist.
-        if let Ok(number) = text.parse() {
-            return Ok(number);
+        // The cluster itself is instance 1, also before its first AWR snapshot.
+        if text == "1" {
+            return Ok(1);
         }
         let sql = "SELECT coalesce(string_agg(instance_id || ' (' || name || ')', ', ' ORDER BY instance_id), 'none') FROM awr.instance";
         let names: String = self.client.query_one(sql, &[]).map_err(|error| failure(&error))?.get(0);

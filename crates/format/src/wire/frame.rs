@@ -2,22 +2,8 @@
 
 use crate::bytes::{Corrupt, Reader, Write};
 
-/// Increased whenever the meaning of any frame changes. Each side refuses frames of every other version.
-///
-/// Version 5: compression requests contain a relation in place of a whole scan request.
-///
-/// Version 6: `Welcome` contains the instance of the daemon; the status contains the reserve of each cell disk and the
-/// memory budget.
-///
-/// Version 7: an aggregation contains a pruning, and an expression may contain a set of integers.
-///
-/// Version 8: an aggregation may contain aggregates with DISTINCT.
-///
-/// Version 9: a scan request may contain lookup tables.
-///
-/// Version 12: a scan request may name an index; `LeafLinks` and `HeapTids`.
-///
-/// Version 13: `DatabaseNames` and `ConsumerGroups`.
+/// Increased whenever the meaning of any frame changes; docs/format/wire.md lists the changes. Each side refuses frames of every
+/// other version.
 pub const PROTOCOL_VERSION: u16 = 14;
 pub const FRAME_HEADER_BYTES: usize = 16;
 /// Maximum payload length; a header with a longer one is corrupt.
