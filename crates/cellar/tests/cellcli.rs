@@ -250,7 +250,7 @@ const FILE_BLOCKS: u32 = 200;
 
 #[test]
 fn a_limit_slows_reads_of_one_database_of_a_running_cell_only() {
-    // At 1 % of a device time of 0.2 ms each, these take a second.
+    // At 1 % of a device time of 1 ms each, these take five seconds.
     const BLOCKS: u32 = 50;
     let cell = Cell::with_group(|disk, _| {
         format!(
