@@ -106,7 +106,8 @@ q "CREATE TABLE wide AS SELECT g AS id, repeat('f', 1000) AS filler FROM generat
 q "VACUUM wide"
 q "CHECKPOINT"
 scan="SELECT sum(length(filler)) FROM wide WHERE id > 0"
-becomes "a table that is scanned is in flash" 'in_flash wide "$scan"' cached
+wide_in_flash() { in_flash wide "$scan"; }
+becomes "a table that is scanned is in flash" wide_in_flash cached
 q "SELECT awr.create_snapshot()" >/dev/null
 read -r hits optimized eligible requests < <(q "$scan;
   SELECT string_agg(value::text, ' ' ORDER BY name) FROM cellar.mystat
