@@ -33,10 +33,13 @@ milliseconds() {
 }
 # state LABEL: one row of the table.
 state() {
-    local query
-    printf '| %s |' "$1"
-    for query in "${queries[@]}"; do printf ' %s |' "$(milliseconds "$query")"; done
-    echo
+    local query time row="| $1 |"
+    # An assignment: the script ends if the function fails.
+    for query in "${queries[@]}"; do
+        time=$(milliseconds "$query")
+        row+=" $time |"
+    done
+    echo "$row"
 }
 cached() { "$CELLAR_BIN" cellcli --cell "$WORK/cell1.toml" -e "list flashcachecontent attributes columnarCacheSize where objectNumber = $(q -c "SELECT pg_relation_filenode('lineitem')")" | tr -dc '0-9.KMGT'; }
 

@@ -91,7 +91,9 @@ q "CHECKPOINT"
 # were answered.
 in_flash() { q "$2" >/dev/null; q "SELECT CASE WHEN cached_bytes > 0.95 * pg_relation_size('$1') THEN 'cached' ELSE cached_bytes::text END FROM cellar.get_flash_cache('$1')"; }
 becomes "a table with KEEP is in flash" 'in_flash t "SELECT count(filler) FROM t"' cached
-check "as a table with KEEP" [ "$(q "SELECT cached_keep_bytes FROM cellar.flash_cache_content WHERE relation = 't'::regclass")" -gt 0 ]
+cached=$(q "SELECT cached_keep_bytes FROM cellar.flash_cache_content WHERE relation = 't'::regclass")
+size=$(q "SELECT pg_relation_size('t')")
+check "as a table with KEEP: $cached of $size bytes" [ "$cached" -gt $((size * 8 / 10)) ]
 number=$(q "SELECT pg_relation_filenode('t')")
 check_equal "cellcli lists it by its number" \
     "$(cellcli "list flashcachecontent attributes cellFlashCache where objectNumber = $number and cachedKeepSize > 0" | tr -d '\t ')" KEEP

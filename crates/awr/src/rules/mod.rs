@@ -170,8 +170,8 @@ pub const RULES: [Rule; 28] = [
         condition: "One database read and wrote at least half of all bytes, and at least 1.5 times the bytes of the others \
                     per active second. Bytes are those on the disks of the cells if they are more than half of the \
                     requested bytes, otherwise the requested bytes. The others lost at least 5 % of DB time by it, or at \
-                    least 1 % of DB time and 20 % of the active time of the others. The loss is their I/O waits times the database's share of the \
-                    bytes; ten samples of a wait are the least that count.",
+                    least 1 % of DB time and 20 % of the active time of the others. The loss is their I/O waits times \
+                    the database's share of the bytes; ten samples of a wait are the least that count.",
         recommendation: "Tune or reschedule the named statement of that database, or limit the I/O of the database.",
         explains: &["io-bound", "single-block-reads", "offloadable-scans", "latency-tail", "slower-storage"],
         evaluate: neighbours::noisy_neighbour,
