@@ -48,8 +48,7 @@ stage_format() {
 }
 
 stage_lint() {
-    # Another folder than that of the builds, so that it does not wait for their lock.
-    local -x CARGO_TARGET_DIR=$TARGET/lint
+    # Clippy waits until the stage unit has built its programs, and uses the same build scripts and procedural macros.
     if cargo clippy --version >/dev/null 2>&1; then
         check "clippy has no warning" cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
     else
@@ -191,7 +190,7 @@ stage_awr() {
     return "$status"
 }
 stage_flash() { "$ROOT/tests/flash/settings.sh"; }
-stage_regress() { "$ROOT/tests/regress/run.sh" ${LONG:+--rounds 5}; }
+stage_regress() { "$ROOT/tests/regress/run.sh" ${LONG:+--rounds 5 --share 100}; }
 stage_crash() {
     local status=0
     "$ROOT/tests/crash/run.sh" ${LONG:+--rounds 20} || status=$?

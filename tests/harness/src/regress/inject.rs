@@ -52,6 +52,9 @@ pub struct Options {
     /// Seed of the places of the lines, which affect what VACUUM changes in the output.
     #[arg(long)]
     places: u64,
+    /// Percentage of the places that get a line.
+    #[arg(long, default_value_t = 100)]
+    share: usize,
     /// List of tables that are not compressed: lines with test, table (* for all), and reason.
     #[arg(long)]
     left_alone: PathBuf,
@@ -103,6 +106,7 @@ fn injected(name: &str, script: &str, options: &Options, left_alone: impl Fn(&st
     let statements = statements(script)?;
     let stream = u64::from_str_radix(&super::fnv(&[name]), 16).expect("a digest is hexadecimal");
     let (mut rng, mut levels) = (Rng::new(options.places, stream), Rng::new(options.seed, stream));
+    let mut shares = Rng::new(!options.places, stream);
     let ends = |pair: &[Statement]| pair[0].table.is_some() && pair[0].table != pair[1].table;
     let expected = statements.windows(2).filter(|pair| ends(pair)).count() * AFTER_WRITES / 100;
     let kept = 100 * LINES_ABOUT / expected.max(LINES_ABOUT);
@@ -117,11 +121,14 @@ fn injected(name: &str, script: &str, options: &Options, left_alone: impl Fn(&st
             continue;
         }
         let goes_on = statements.get(at + 1).is_some_and(|next| next.table.as_ref() == Some(table));
-        if rng.chance(if goes_on { AMONG_WRITES } else { AFTER_WRITES }) {
-            let line = format!("{LINE}{name} '{table}' '{}'", levels.pick(&LEVELS));
-            after.insert(statement.line, line);
+        let line = if rng.chance(if goes_on { AMONG_WRITES } else { AFTER_WRITES }) {
+            format!("{LINE}{name} '{table}' '{}'", levels.pick(&LEVELS))
         } else if name != FIRST && rng.chance(OF_SHARED) {
-            let line = format!("{LINE}{name} '{}' '{}'", levels.pick(&SHARED), levels.pick(&LEVELS));
+            format!("{LINE}{name} '{}' '{}'", levels.pick(&SHARED), levels.pick(&LEVELS))
+        } else {
+            continue;
+        };
+        if shares.chance(options.share) {
             after.insert(statement.line, line);
         }
     }
@@ -359,7 +366,8 @@ mod tests {
             "CREATE TEMP TABLE p AS SELECT 1;\nINSERT INTO p VALUES (2);\nINSERT INTO t\n VALUES (1);\nDELETE FROM a;\nSELECT 1;\n"
                 .repeat(50);
         let folder = PathBuf::new();
-        let options = Options { scripts: folder.clone(), to: folder.clone(), seed: 1, places: 1, left_alone: folder };
+        let options =
+            Options { scripts: folder.clone(), to: folder.clone(), seed: 1, places: 1, share: 100, left_alone: folder };
         let (text, count) = injected("any", &script, &options, |table| table == "a").unwrap();
         assert!((10..50).contains(&count), "{count}");
         assert_eq!(without_lines(&text), script);
