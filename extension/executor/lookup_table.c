@@ -224,13 +224,19 @@ add_row(CellarLookupState *state, TupleTableSlot *slot)
 
 /*
  * Executes the second child, if there is one, to the end: the node Join Keys,
- * which sets the parameter that filters the first child.
+ * which sets the parameter that filters the first child.  The keys may be those of
+ * another table, which may be executed after this one.
  */
 static void
 collect_outer_keys(CellarLookupState *table)
 {
 	TupleTableSlot *slot;
 
+	if (table->keys_owner != NULL)
+	{
+		table = table->keys_owner;
+		cellar_apply_new_parameters(table);
+	}
 	if (list_length(table->css.custom_ps) < 2 || table->has_outer_keys)
 		return;
 	do
@@ -268,6 +274,7 @@ exec_lookup(CustomScanState *node)
 			ExecReScan(linitial(node->custom_ps));
 		}
 		/* The first child of a Hash node that comes first is filtered, too. */
+		cellar_pass_new_parameters(state);
 		collect_outer_keys(state);
 
 		/* The child of a table whose keys are borrowed was not executed. */
@@ -301,6 +308,8 @@ borrow_from_twin(CellarLookupState *table)
 {
 	CellarLookupState *twin = table->twin;
 
+	if (twin != NULL)
+		cellar_apply_new_parameters(twin);
 	if (twin == NULL || !twin->complete || twin->borrowed)
 		return false;
 	for (int i = 0; i < table->ncolumns; i++)
@@ -331,8 +340,8 @@ borrow_from_twin(CellarLookupState *table)
 }
 
 /*
- * Executes the child to the end unless the table is complete.  A new parameter
- * has not reached this node if the Hash node was not executed since.
+ * Executes the child to the end unless the table is complete.  The earlier tables
+ * are complete.
  */
 static void
 complete_table(CellarLookupState *table)
@@ -341,15 +350,8 @@ complete_table(CellarLookupState *table)
 	PlanState  *child = linitial(table->css.custom_ps);
 	uint64		nrows = 0;
 
-	if (table->hash->chgParam != NULL)
-	{
-		/* A later execution of the Hash node must not execute the child again. */
-		UpdateChangedParamSet(node, table->hash->chgParam);
-		bms_free(table->hash->chgParam);
-		table->hash->chgParam = NULL;
-	}
-	if (node->chgParam != NULL)
-		ExecReScan(node);
+	cellar_apply_new_parameters(table);
+	cellar_forget_new_parameters(table);
 	if (table->borrowed)
 	{
 		/* A new execution of the twin has released the borrowed columns. */
@@ -393,54 +395,6 @@ complete_table(CellarLookupState *table)
 		InstrStopNode(node->instrument, nrows);
 }
 
-static bool
-has_same_key(const CellarLookupState *table, const CellarLookupState *other)
-{
-	if (table->nparts != other->nparts)
-		return false;
-	for (int i = 0; i < table->nparts; i++)
-	{
-		if (table->parts[i].source != other->parts[i].source)
-			return false;
-	}
-	return true;
-}
-
-/*
- * Lets the tables of a Smart Scan Aggregate that returns keys for one of the
- * tables use the rows of the others: the planner has created both from the same
- * path.
- */
-void
-cellar_share_lookups(List *tables)
-{
-	ListCell   *lc;
-
-	foreach(lc, tables)
-	{
-		List	   *children = ((CellarLookupState *) lfirst(lc))->css.custom_ps;
-		PlanState  *keys = list_length(children) < 2 ? NULL : outerPlanState((PlanState *) lsecond(children));
-		CellarAggregateState *aggregate = keys == NULL ? NULL : cellar_aggregate_state(keys);
-		ListCell   *own;
-		ListCell   *other;
-
-		foreach(own, aggregate == NULL ? NIL : aggregate->lookups)
-		{
-			CellarLookupState *table = lfirst(own);
-			List	   *tlist = ((CustomScan *) table->css.ss.ps.plan)->custom_scan_tlist;
-
-			foreach(other, tables)
-			{
-				CellarLookupState *twin = lfirst(other);
-
-				if (equal(tlist, ((CustomScan *) twin->css.ss.ps.plan)->custom_scan_tlist) &&
-					has_same_key(table, twin))
-					table->twin = twin;
-			}
-		}
-	}
-}
-
 /*
  * Completes the tables.  Returns their bytes in a request, or -1 if a table is not
  * complete.
@@ -482,6 +436,7 @@ rescan_lookup(CustomScanState *node)
 	reset_table(state);
 	free_rows(state);
 	state->has_outer_keys = false;
+	cellar_note_new_parameters(state);
 	foreach(lc, node->custom_ps)
 	{
 		PlanState  *child = lfirst(lc);

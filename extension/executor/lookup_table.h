@@ -54,6 +54,12 @@ struct CellarLookupState
 	int			ncolumns;
 	LookupColumn *columns;
 	bool		has_outer_keys; /* the second child has returned its last row */
+	struct CellarLookupState *keys_owner;	/* whose second child returns the
+											 * keys that filter the rows; NULL:
+											 * this table, if any */
+	List	   *earlier;		/* CellarLookupStates of the joins below */
+	Bitmapset  *new_parameters; /* changed parameters that a later table
+								 * knows, and this one perhaps not yet */
 	struct CellarLookupState *twin; /* a table with the same rows, or NULL */
 	bool		borrowed;		/* keys and columns are those of the twin */
 	bool		complete;		/* the child has returned its last row */
@@ -64,5 +70,12 @@ struct CellarLookupState
 	int64	   *keys;			/* nparts per row */
 	MemoryContext context;		/* of keys and columns */
 };
+
+/* lookup_sharing.c */
+
+extern void cellar_note_new_parameters(CellarLookupState *table);
+extern void cellar_pass_new_parameters(CellarLookupState *table);
+extern void cellar_forget_new_parameters(CellarLookupState *table);
+extern void cellar_apply_new_parameters(CellarLookupState *table);
 
 #endif							/* CELLAR_LOOKUP_TABLE_H */

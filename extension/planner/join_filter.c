@@ -276,37 +276,69 @@ next_parameter(PlannedStmt *statement, Oid type)
 
 /*
  * Filters the first child of a Lookup Table by the keys that the second child
- * returns (lookup_keys.c).  Without a filter, the second child is not needed.
+ * returns (lookup_keys.c), or the second child of an earlier Lookup Table, which is
+ * visited before.  Without a filter, the second child is not needed.
  */
 static void
 filter_lookup_side(CustomScan *lookup, FilterContext *context)
 {
 	PlannedStmt *statement = context->statement;
 	List	   *parts = list_nth(lookup->custom_private, CELLAR_LOOKUP_PARTS);
+	Param	   *param = list_nth(lookup->custom_private, CELLAR_LOOKUP_KEYS);
 	Plan	   *side = linitial(lookup->custom_plans);
-	Plan	   *child = lsecond(lookup->custom_plans);
+	Plan	   *child = list_length(lookup->custom_plans) == 2 ? lsecond(lookup->custom_plans) : NULL;
 	AttrNumber	number = lfourth_int(linitial(parts));
-	Var		   *key = makeVarFromTargetEntry(OUTER_VAR, linitial_node(TargetEntry, child->targetlist));
-	Oid			array = get_array_type(getBaseType(key->vartype));
 	KeyClause	clause = {
 		.outer = list_nth_node(TargetEntry, side->targetlist, number - 1)->expr,
 		.operator = linitial_oid(list_nth(lookup->custom_private, CELLAR_LOOKUP_FILTER)),
-		.keys = next_parameter(statement, array),
+		.keys = param,
 		.constant = true
 	};
 	CustomScan *keys;
+	Var		   *key;
 
+	if (child == NULL)
+	{
+		/* The earlier table may have no filter. */
+		if (param->paramid >= 0)
+			filter_scans(side, number, &clause, side->startup_cost);
+		return;
+	}
+	key = makeVarFromTargetEntry(OUTER_VAR, linitial_node(TargetEntry, child->targetlist));
+	*param = *next_parameter(statement, get_array_type(getBaseType(key->vartype)));
 	if (!filter_scans(side, number, &clause, child->total_cost))
 	{
+		param->paramid = -1;
 		lookup->custom_plans = list_truncate(lookup->custom_plans, 1);
 		return;
 	}
-	statement->paramExecTypes = lappend_oid(statement->paramExecTypes, array);
+	statement->paramExecTypes = lappend_oid(statement->paramExecTypes, param->paramtype);
 	if (context->last_node_id == 0)
 		cellar_visit_plans(statement, find_last_node_id, &context->last_node_id);
 	keys = create_join_keys(child, false, &context->last_node_id);
-	keys->custom_private = list_make1(list_make3(key, clause.keys, makeInteger(CELLAR_JOIN_KEYS_MAX)));
+	keys->custom_private = list_make1(list_make3(key, copyObject(param), makeInteger(CELLAR_JOIN_KEYS_MAX)));
 	lsecond(lookup->custom_plans) = &keys->scan.plan;
+}
+
+/*
+ * Lets the executor execute a Lookup Table again if a parameter of the outer side of
+ * its join changes: the keys that filter its rows depend on the outer side.  The Hash
+ * node must not keep its hash table then.
+ */
+static void
+depend_on_outer_side(HashJoin *join)
+{
+	Plan	   *outer = outerPlan(&join->join.plan);
+	Plan	   *hash = innerPlan(&join->join.plan);
+	CustomScan *lookup = castNode(CustomScan, outerPlan(hash));
+
+	if (list_nth(lookup->custom_private, CELLAR_LOOKUP_KEYS) == NULL)
+		return;
+	for (Plan *plan = hash; plan != NULL; plan = outerPlan(plan))
+	{
+		plan->extParam = bms_union(plan->extParam, outer->extParam);
+		plan->allParam = bms_union(plan->allParam, outer->allParam);
+	}
 }
 
 /* Adds join filters to the scans on the outer side of a hash join. */
@@ -325,17 +357,22 @@ add_join_filters(Plan *plan, void *arg)
 			   *collation;
 
 	if (IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &cellar_lookup_methods &&
-		list_length(((CustomScan *) plan)->custom_plans) == 2)
+		list_nth(((CustomScan *) plan)->custom_private, CELLAR_LOOKUP_KEYS) != NULL)
 	{
 		filter_lookup_side((CustomScan *) plan, context);
 		return;
 	}
-	if (!IsA(plan, HashJoin) || !CellarDropsOuterRows(join->join.jointype))
+	if (!IsA(plan, HashJoin))
 		return;
 	hash = castNode(Hash, innerPlan(plan));
 
 	/* The keys of a lookup table filter the scan. */
 	if (IsA(outerPlan(hash), CustomScan) && ((CustomScan *) outerPlan(hash))->methods == &cellar_lookup_methods)
+	{
+		depend_on_outer_side(join);
+		return;
+	}
+	if (!CellarDropsOuterRows(join->join.jointype))
 		return;
 	inner_rows = hash->plan.parallel_aware ? hash->rows_total : hash->plan.plan_rows;
 	if (inner_rows > CELLAR_JOIN_KEYS_MAX || plan->plan_rows > outerPlan(plan)->plan_rows * CELLAR_JOIN_FILTER_FRACTION_MAX)

@@ -284,10 +284,43 @@ split_component(PlannerInfo *root, RelOptInfo *outer, Relids component)
 }
 
 /*
+ * Returns divisions in which a part of a component is joined with another
+ * component, if that has fewer rows then.  PostgreSQL derives the equality: in
+ * TPC-H q05, s_nationkey = n_nationkey and c_nationkey = s_nationkey imply
+ * c_nationkey = n_nationkey, so the nations select suppliers or customers.
+ */
+static List *
+move_part(PlannerInfo *root, List *components, int nspecial, int from, Relids part)
+{
+	RelOptInfo *moved = cellar_find_rel(root, part);
+	List	   *divisions = NIL;
+
+	for (int to = nspecial; to < list_length(components) && moved != NULL; to++)
+	{
+		RelOptInfo *target = cellar_find_rel(root, list_nth(components, to));
+		RelOptInfo *joined;
+		List	   *division;
+
+		if (to == from || target == NULL || !have_relevant_eclass_joinclause(root, target, moved))
+			continue;
+		joined = find_join_rel(root, cellar_add_outer_joins(root, bms_union(target->relids, part)));
+		if (joined == NULL || joined->cheapest_total_path == NULL ||
+			cellar_join_rows(root, joined) >= cellar_join_rows(root, target))
+			continue;
+		division = list_copy(components);
+		lfirst(list_nth_cell(division, from)) = bms_difference(list_nth(components, from), part);
+		lfirst(list_nth_cell(division, to)) = joined->relids;
+		divisions = lappend(divisions, division);
+	}
+	return divisions;
+}
+
+/*
  * Returns divisions of the base relations other than the outer table into
  * components, as lists of sets of relations: the one whose components have the
  * fewest rows, and for each component that is a join, a division in which the
- * cell evaluates the join with the component's largest table.
+ * cell evaluates the join with the component's largest table, and divisions in
+ * which a part of the component is joined with another component.
  */
 List *
 cellar_divide_relations(PlannerInfo *root, RelOptInfo *outer, Relids others)
@@ -300,6 +333,8 @@ cellar_divide_relations(PlannerInfo *root, RelOptInfo *outer, Relids others)
 	{
 		List	   *parts = split_component(root, outer, list_nth(components, i));
 
+		for (int part = 1; part < list_length(parts); part++)
+			divisions = list_concat(divisions, move_part(root, components, nspecial, i, list_nth(parts, part)));
 		if (parts != NIL)
 			divisions = lappend(divisions, list_concat(parts, list_delete_nth_cell(list_copy(components), i)));
 	}

@@ -15,6 +15,7 @@
  * (join_filter.c).  If the keys are a column of another component, the second child
  * may be a scan of that component alone.
  * Of a key with several parts, the part with the fewest values is filtered.
+ * Components that are joined by the same column may use the keys of one of them.
  *
  * A component of a semijoin or an antijoin may be a Smart Scan Aggregate that
  * returns distinct keys.
@@ -122,14 +123,15 @@ cellar_can_repeat(PlannerInfo *root, const RelOptInfo *rel)
  * join would drop no row, unless the component has the column of the keys, or if
  * the component cannot be planned twice.  The executor uses the rows of the other
  * lookup table of a component that is filtered itself; see cellar_share_lookups().
+ * That table lacks only rows whose keys no row of the whole join has, so the keys
+ * still contain all values that are needed.
  */
 static Path *
 join_component(PlannerInfo *root, RelOptInfo *outer, Path *joined, CellarComponent *component, bool has_column)
 {
 	Path	   *join;
 
-	if (!cellar_can_repeat(root, component->rel) ||
-		(!has_column && (component->keys_path != NULL || component->jointype == JOIN_LEFT)))
+	if (!cellar_can_repeat(root, component->rel) || (!has_column && component->jointype == JOIN_LEFT))
 		return NULL;
 	*component = (CellarComponent)
 	{
@@ -209,7 +211,7 @@ create_keys_path(PlannerInfo *root, const CellarScanSpec *scan, Oid relid, List 
 	foreach(lc, components)
 	{
 		CellarComponent component = *(CellarComponent *) lfirst(lc);
-		bool		is_repeated = component.keys_path != NULL;
+		bool		is_repeated = component.keys_param != NULL;
 		Path	   *join = join_component(root, outer, joined, &component,
 										  bms_is_member(column->varno, component.rel->relids));
 
@@ -245,7 +247,7 @@ create_side_keys_path(PlannerInfo *root, List *components, Var *column, double k
 
 		if (!bms_is_member(column->varno, rel->relids))
 			continue;
-		if (component->keys_path != NULL || !cellar_can_repeat(root, rel) ||
+		if (component->keys_param != NULL || !cellar_can_repeat(root, rel) ||
 			estimate_num_groups(root, list_make1(column), cellar_join_rows(root, rel), NULL, NULL) > 2 * keys)
 			return NULL;
 		add_column_to_pathtarget(target, (Expr *) column, 0);
@@ -390,23 +392,14 @@ cellar_use_distinct_keys(PlannerInfo *root, CellarComponent *component)
 }
 
 /*
- * Adds to a component the paths of a Smart Scan that is filtered by keys and of
- * the keys.  `joined` is the outer table joined with `components`.  Returns false
- * if that is not possible, or the rows would still be too many.
+ * Sets the path of a component's rows to a Smart Scan of which a join filter keeps
+ * `fraction` of the rows.  Returns false if the rows would still be too many.
  */
-bool
-cellar_filter_by_outer_keys(PlannerInfo *root, const CellarScanSpec *outer, Oid relid, const RelOptInfo *joined,
-							List *components, CellarComponent *component)
+static bool
+set_filtered_side(PlannerInfo *root, CellarComponent *component, const CellarScanSpec *scan, double fraction)
 {
-	RelOptInfo *rel = component->rel;
-	CellarScanSpec side = {0};
-	double		rows = cellar_join_rows(root, joined);
-	double		keys = 0;
-	double		fraction;
+	CellarScanSpec side = *scan;
 
-	if (!cellar_join_filters || !find_side_scan(root, component, &side))
-		return false;
-	fraction = choose_part(root, component, rows, &keys);
 	if (fraction > CELLAR_JOIN_FILTER_FRACTION_MAX)
 		return false;
 	component->side = create_distinct_side(root, component, &side, fraction);
@@ -414,16 +407,83 @@ cellar_filter_by_outer_keys(PlannerInfo *root, const CellarScanSpec *outer, Oid 
 	{
 		side.join_filter_fraction = fraction;
 		component->side = cellar_create_scan_path(root, &side);
-		component->side->rows = clamp_row_est(rel->rows * fraction);
+		component->side->rows = clamp_row_est(component->rel->rows * fraction);
 	}
-	if (!cellar_fits_lookup_table(root, component, component->side->rows))
+	component->filter_operator = find_filter_operator(component, 0);
+	return cellar_fits_lookup_table(root, component, component->side->rows);
+}
+
+/*
+ * Filters a component by the keys of an earlier one, if both are values of the same
+ * column.  A component whose own keys would be `keys` values gets `fraction` of its
+ * rows; the earlier keys are mostly more values.
+ */
+static bool
+share_keys(PlannerInfo *root, const List *components, CellarComponent *component, const CellarScanSpec *side,
+		   double keys, double fraction)
+{
+	const CellarComponent *best = NULL;
+	ListCell   *lc;
+
+	foreach(lc, components)
+	{
+		const CellarComponent *other = lfirst(lc);
+
+		if (other->keys_path != NULL && equal(linitial(other->outer), linitial(component->outer)) &&
+			(best == NULL || other->nkeys < best->nkeys))
+			best = other;
+	}
+	if (best == NULL)
+		return false;
+	component->keys_param = best->keys_param;
+	return set_filtered_side(root, component, side, Max(fraction * best->nkeys / keys, fraction));
+}
+
+/* Filters a component by keys that its Lookup Table collects. */
+static bool
+add_keys(PlannerInfo *root, const CellarScanSpec *outer, Oid relid, double rows, List *components,
+		 CellarComponent *component, const CellarScanSpec *side, double keys, double fraction)
+{
+	if (!set_filtered_side(root, component, side, fraction))
 		return false;
 	component->keys_path = create_side_keys_path(root, components, linitial(component->outer), keys);
 	if (component->keys_path == NULL)
 		component->keys_path = create_keys_path(root, outer, relid, components, linitial(component->outer), rows,
 												keys);
-	if (component->keys_path == NULL)
+	component->nkeys = keys;
+	component->keys_param = makeNode(Param);
+	component->keys_param->paramid = -1;
+	return component->keys_path != NULL;
+}
+
+/*
+ * Adds to a component the path of a Smart Scan that is filtered by keys, and the
+ * path of the keys unless those of an earlier component are used.  `joined` is the
+ * outer table joined with `components`.  Returns false if that is not possible, or
+ * the rows would still be too many.
+ */
+bool
+cellar_filter_by_outer_keys(PlannerInfo *root, const CellarScanSpec *outer, Oid relid, const RelOptInfo *joined,
+							List *components, CellarComponent *component)
+{
+	CellarScanSpec side = {0};
+	CellarComponent shared;
+	double		rows = cellar_join_rows(root, joined);
+	double		keys = 0;
+	double		fraction;
+	bool		can_share;
+	bool		can_add;
+
+	if (!cellar_join_filters || !find_side_scan(root, component, &side))
 		return false;
-	component->filter_operator = find_filter_operator(component, 0);
-	return true;
+	fraction = choose_part(root, component, rows, &keys);
+	if (fraction > CELLAR_JOIN_FILTER_FRACTION_MAX)
+		return false;
+	shared = *component;
+	can_share = share_keys(root, components, &shared, &side, keys, fraction);
+	can_add = add_keys(root, outer, relid, rows, components, component, &side, keys, fraction);
+	if (can_share && (!can_add || cellar_create_lookup_path(root, &shared)->total_cost <=
+					  cellar_create_lookup_path(root, component)->total_cost))
+		*component = shared;
+	return can_share || can_add;
 }

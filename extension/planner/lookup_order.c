@@ -95,8 +95,8 @@ side_rows(PlannerInfo *root, const CellarComponent *component)
 }
 
 /* Creates the path of the node Lookup Table over the cheapest path of a component. */
-static Path *
-create_lookup_path(PlannerInfo *root, CellarComponent *component)
+Path *
+cellar_create_lookup_path(PlannerInfo *root, const CellarComponent *component)
 {
 	RelOptInfo *rel = component->rel;
 	Path	   *child = component->side != NULL ? component->side : rel->cheapest_total_path;
@@ -113,14 +113,15 @@ create_lookup_path(PlannerInfo *root, CellarComponent *component)
 		(ROW_COST + ROW_TRANSFERS * cellar_returned_page_cost * child->pathtarget->width / BLCKSZ) * path->rows;
 	CellarCopyDisabledNodes(path, child);
 	cpath->custom_paths = list_make1(child);
-	cpath->custom_private = list_make3(list_make3_int(cell_join_kind(component->jointype),
+	cpath->custom_private = list_make4(list_make3_int(cell_join_kind(component->jointype),
 													  cellar_can_repeat(root, rel), component->comparison),
-									   list_make2(component->outer, component->keys), NIL);
+									   list_make2(component->outer, component->keys), NIL, component->keys_param);
+	if (component->keys_param != NULL)
+		lthird(cpath->custom_private) = list_make1_oid(component->filter_operator);
 	if (component->keys_path != NULL)
 	{
 		path->total_cost += component->keys_path->total_cost;
 		cpath->custom_paths = lappend(cpath->custom_paths, component->keys_path);
-		lthird(cpath->custom_private) = list_make1_oid(component->filter_operator);
 	}
 	cpath->methods = &cellar_lookup_path_methods;
 	return path;
@@ -146,7 +147,7 @@ create_join(PlannerInfo *root, Path *path, CellarComponent *component)
 	JoinCostWorkspace workspace;
 	JoinType	jointype;
 
-	component->path = create_lookup_path(root, component);
+	component->path = cellar_create_lookup_path(root, component);
 
 	jointype = component->jointype;
 	if (component->special != NULL)
@@ -190,7 +191,7 @@ use_distinct_keys(PlannerInfo *root, CellarComponent *component)
 
 	if (cellar_use_distinct_keys(root, &distinct) &&
 		(cellar_cost_factor == 0 ||
-		 create_lookup_path(root, &distinct)->total_cost < create_lookup_path(root, component)->total_cost))
+		 cellar_create_lookup_path(root, &distinct)->total_cost < cellar_create_lookup_path(root, component)->total_cost))
 		*component = distinct;
 }
 
@@ -252,14 +253,14 @@ filter_if_cheaper(PlannerInfo *root, const CellarAggregateSpec *aggregation, con
 {
 	CellarComponent filtered = *component;
 
-	if (component->keys_path != NULL || cellar_cost_factor == 0)
+	if (component->keys_param != NULL || cellar_cost_factor == 0)
 		return;
 	filtered.hash_clauses = list_copy(component->hash_clauses);
 	filtered.outer = list_copy(component->outer);
 	filtered.keys = list_copy(component->keys);
 	if (cellar_filter_by_outer_keys(root, &aggregation->scan, aggregation->relid, joins->path->parent, joined,
 									&filtered) &&
-		create_lookup_path(root, &filtered)->total_cost < create_lookup_path(root, component)->total_cost)
+		cellar_create_lookup_path(root, &filtered)->total_cost < cellar_create_lookup_path(root, component)->total_cost)
 		*component = filtered;
 }
 

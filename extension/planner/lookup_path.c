@@ -408,8 +408,9 @@ plan_lookup(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 	cscan->flags = best_path->flags;
 	cscan->custom_plans = custom_plans;
 	cscan->custom_scan_tlist = copyObject(tlist);
-	cscan->custom_private = list_make3(list_nth(best_path->custom_private, CELLAR_LOOKUP_KIND), parts,
-									   list_nth(best_path->custom_private, CELLAR_LOOKUP_FILTER));
+	cscan->custom_private = list_make4(list_nth(best_path->custom_private, CELLAR_LOOKUP_KIND), parts,
+									   list_nth(best_path->custom_private, CELLAR_LOOKUP_FILTER),
+									   list_nth(best_path->custom_private, CELLAR_LOOKUP_KEYS));
 	cscan->methods = &cellar_lookup_methods;
 	return &cscan->scan.plan;
 }

@@ -220,6 +220,71 @@ DROP FUNCTION planned_groups;
 DROP TABLE prices, sold;
 SET cellar.cost_factor = 0;
 
+-- Sides that are filtered by the same column share the keys, or the keys of a later side are those that the filtered sides before it keep.
+SET cellar.lookup_table_rows = 2000;
+CREATE TABLE parcels (id int4, sender int4, day int4) WITH (autovacuum_enabled = off);
+INSERT INTO parcels SELECT i / 4, CASE WHEN i % 11 > 0 THEN i % 13 END, CASE WHEN i % 7 > 0 THEN i % 9 END FROM generate_series(1, 12000) i;
+CREATE TABLE receipts (id int4, day int4) WITH (autovacuum_enabled = off);
+INSERT INTO receipts SELECT i, i % 9 FROM generate_series(1, 8000) i;
+VACUUM (FREEZE, ANALYZE) parcels, receipts;
+EXPLAIN (COSTS OFF) SELECT r.day, count(*) FROM parcels p JOIN receipts r ON r.id = p.id WHERE p.sender = 3 AND p.day < 2
+  AND EXISTS (SELECT FROM parcels o WHERE o.id = p.id AND o.sender <> p.sender) GROUP BY 1;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM parcels p WHERE p.sender = 3 AND p.day < 2
+  AND EXISTS (SELECT FROM parcels o WHERE o.id = p.id AND o.sender <> p.sender)
+  AND NOT EXISTS (SELECT FROM parcels o WHERE o.id = p.id AND o.sender <> p.sender AND o.day > 5);
+SELECT q.query, j.* FROM (VALUES
+  ('SELECT count(*), sum(p.id) FROM parcels p WHERE p.sender = 3 AND p.day < 2 AND EXISTS (SELECT FROM parcels o WHERE o.id = p.id AND o.sender <> p.sender)
+    AND NOT EXISTS (SELECT FROM parcels o WHERE o.id = p.id AND o.sender <> p.sender AND o.day > 5)'),
+  ('SELECT r.day, count(*) FROM parcels p JOIN receipts r ON r.id = p.id WHERE p.sender = 3 AND EXISTS (SELECT FROM parcels o WHERE o.id = p.id AND o.day <> p.day) GROUP BY 1'),
+  ('SELECT p.day, count(*) FROM parcels p WHERE p.sender = 3 AND NOT EXISTS (SELECT FROM parcels o WHERE o.id = p.id AND o.day > p.day)
+    AND EXISTS (SELECT FROM receipts r WHERE r.id = p.id AND r.day >= p.day) GROUP BY 1'),
+  ('SELECT p.day, count(*), count(r.id), max(r.day) FROM parcels p LEFT JOIN receipts r ON r.id = p.id WHERE p.sender = 3
+    AND NOT EXISTS (SELECT FROM parcels o WHERE o.id = p.id AND o.sender <> p.sender) GROUP BY 1'),
+  ('SELECT i.kind, r.day, count(*) FROM parcels p, items i, receipts r WHERE p.sender = i.id AND i.kind = 3 AND r.id = p.id
+    AND NOT EXISTS (SELECT FROM parcels o WHERE o.id = p.id AND o.sender <> p.sender AND o.day > 5) GROUP BY 1, 2'),
+  ('SELECT count(*), max(r.day) FROM parcels p JOIN receipts r ON r.id = p.id WHERE p.sender = 3 AND NOT EXISTS (SELECT FROM parcels o WHERE o.id = p.id AND o.sender = 4)
+    AND p.id NOT IN (SELECT id FROM receipts WHERE day = 8)')
+) q(query), lookup_joins(q.query) j;
+-- The tables are filled again with other parameters, also if PostgreSQL's hash tables come first.
+CREATE FUNCTION parcels_of(joined bool) RETURNS TABLE (k int, n int8, total int8) LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('cellar.lookup_joins', joined::text, true);
+  RETURN QUERY SELECT s.k, c.* FROM generate_series(1, 6) s(k), LATERAL (SELECT count(*), sum(r.day) FROM parcels p JOIN receipts r ON r.id = p.id WHERE p.sender = s.k AND p.day < 3
+    AND EXISTS (SELECT FROM parcels o WHERE o.id = p.id AND o.sender <> p.sender)) c
+    UNION ALL
+    SELECT s.k, c.* FROM generate_series(1, 6) s(k), LATERAL (SELECT count(*), sum(p.id) FROM parcels p WHERE p.sender = s.k AND p.day < 3
+    AND EXISTS (SELECT FROM parcels o WHERE o.id = p.id AND o.sender <> p.sender)
+    AND NOT EXISTS (SELECT FROM parcels o WHERE o.id = p.id AND o.sender <> p.sender AND o.day > 5)) c;
+  PERFORM set_config('cellar.lookup_joins', 'on', true);
+END $$;
+SELECT * FROM parcels_of(true);
+SELECT count(*) FROM (SELECT * FROM parcels_of(true) EXCEPT SELECT * FROM parcels_of(false)) d;
+BEGIN;
+UPDATE parcels SET day = day WHERE id <= 10;
+SELECT count(*) FROM (SELECT * FROM parcels_of(true) EXCEPT SELECT * FROM parcels_of(false)) d;
+ROLLBACK;
+DROP FUNCTION parcels_of;
+DROP TABLE parcels, receipts;
+RESET cellar.lookup_table_rows;
+
+-- A part of a side is joined with another side, which PostgreSQL derives from equalities: the kinds select places instead of items.
+SET cellar.cost_factor = 0.001;
+CREATE TABLE kinds (id int4, name text COLLATE "C") WITH (autovacuum_enabled = off);
+INSERT INTO kinds SELECT i, 'kind ' || i FROM generate_series(0, 9) i;
+CREATE TABLE shops (id int8, kind int4) WITH (autovacuum_enabled = off);
+INSERT INTO shops SELECT i % 100, i % 10 FROM generate_series(1, 5000) i UNION ALL VALUES (7, NULL::int4);
+VACUUM (FREEZE, ANALYZE) kinds, shops;
+EXPLAIN (COSTS OFF) SELECT k.name, count(*) FROM facts f, items i, shops s, kinds k
+  WHERE f.item = i.id AND f.place = s.id AND i.kind = s.kind AND i.kind = k.id AND k.name = 'kind 3' GROUP BY 1;
+SELECT q.query, j.* FROM (VALUES
+  ('SELECT k.name, count(*), sum(f.price) FROM facts f, items i, shops s, kinds k WHERE f.item = i.id AND f.place = s.id AND i.kind = s.kind AND i.kind = k.id AND k.name = ''kind 3'' GROUP BY 1'),
+  ('SELECT k.name, count(*), max(s.id) FROM facts f, items i, shops s, kinds k WHERE f.item = i.id AND f.place = s.id AND i.kind = s.kind AND s.kind = k.id AND k.id > 7 GROUP BY 1'),
+  ('SELECT i.name, count(*) FROM facts f JOIN items i ON f.item = i.id JOIN shops s ON f.place = s.id AND s.kind = i.kind LEFT JOIN kinds k ON k.id = i.kind AND k.id < 5
+    WHERE k.name IS NULL GROUP BY 1')
+) q(query), lookup_joins(q.query) j;
+DROP TABLE kinds, shops;
+SET cellar.cost_factor = 0;
+
 -- A prepared statement keeps a generic plan.
 SET plan_cache_mode = force_generic_plan;
 PREPARE by_kind (int4) AS SELECT i.name, count(*) FROM facts f JOIN items i ON f.item = i.id AND i.kind = $1 GROUP BY 1 ORDER BY 1;

@@ -266,6 +266,7 @@ index_scans whole "${LONG:+60}"
 subqueries whole
 toasted_keys whole
 join_estimates whole
+lookup_keys whole
 run_counted whole differ --cases "$cases" "${seed[@]}"
 run_counted whole differ --compress --cases "$((cases / 2))" "${seed[@]}"
 run_counted whole differ --aggregates --require-share 20 --cases "$((cases / 4))" "${seed[@]}"

@@ -490,7 +490,10 @@ typedef struct CellarComponent
 	int			first_part;		/* the clause that was moved to the start */
 	Path	   *side;			/* of the rows; NULL: the cheapest path */
 	Path	   *keys_path;		/* returns keys that filter `side`, or NULL */
-	Oid			filter_operator;	/* key = outer column, with keys_path */
+	double		nkeys;			/* estimated, with keys_path */
+	Param	   *keys_param;		/* of the keys that filter `side`, of this or
+								 * an earlier component; NULL: no keys */
+	Oid			filter_operator;	/* key = outer column, with keys_param */
 	Path	   *path;			/* of the node Lookup Table */
 } CellarComponent;
 
@@ -531,6 +534,7 @@ typedef struct CellarLookupJoins
 	bool		is_right;		/* the only join is a right join */
 } CellarLookupJoins;
 
+extern Path *cellar_create_lookup_path(PlannerInfo *root, const CellarComponent *component);
 extern Path *cellar_create_lookup_join(PlannerInfo *root, RelOptInfo *outer, Path *path,
 									   CellarComponent *component);
 extern bool cellar_create_lookup_joins(PlannerInfo *root, const CellarAggregateSpec *aggregation,
@@ -551,8 +555,13 @@ enum CellarLookupPrivate
 								 * of the outer column, the range table index
 								 * of the key, and the number of the key in
 								 * the rows of the child */
-	CELLAR_LOOKUP_FILTER		/* NIL, or the operator "key = outer column"
-								 * if a second child returns keys */
+	CELLAR_LOOKUP_FILTER,		/* NIL, or the operator "key = outer column"
+								 * if keys filter the first child */
+	CELLAR_LOOKUP_KEYS			/* NULL, or the parameter of these keys: one
+								 * node for the table with a second child,
+								 * which returns them, and all tables that
+								 * use the same keys.  Its number is assigned
+								 * when the plan is finished. */
 };
 
 extern const CustomPathMethods cellar_lookup_path_methods;
