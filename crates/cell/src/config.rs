@@ -647,6 +647,7 @@ mod tests {
         check(&format!("user = \"no such user\"\n{MINIMAL}"), "does not exist on this machine");
         check("mount = \"/m\"\n[disk_group]\ndisks = []\n", "name at least one");
         check("mount = \"m\"\n[disk_group]\ndisks = [\"/d\"]\n", "mount: m is not absolute");
+        check(&format!("alert_hook = \"hook\"\n{MINIMAL}"), "alert_hook: hook is not absolute");
         check("mount = \"/m\"\n[disk_group]\ndisks = [\"/m/d\"]\n", "cannot store its own disks");
         check("mount = \"/m\"\n[disk_group]\ndisks = [\"/d\", \"/e\", \"/d/\"]\n", "names /d twice");
         check(&format!("{MINIMAL}au_size = \"3MiB\"\n"), "not a power of two");

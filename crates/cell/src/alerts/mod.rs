@@ -126,7 +126,10 @@ impl Alerts {
     /// Logs events, and gives them to the program of `alert_hook`.
     fn publish(&self, events: &[Event], hook: Option<&Hook>) {
         for event in events {
-            let level = if event.severity == Severity::Clear { log::Level::Info } else { log::Level::Warn };
+            let level = match event.severity {
+                Severity::Critical => log::Level::Warn,
+                Severity::Warning | Severity::Clear => log::Level::Info,
+            };
             log::log!(level, "alert {} {}: {}", event.name(), event.severity.name(), event.message);
             let message = Message { name: event.name(), document: document(event, &self.cell) };
             if let Some(hook) = hook
