@@ -1,8 +1,8 @@
 //! Alerts: what an operator should know about the state of the cell, and thresholds of metrics.
 //!
 //! A thread compares the state of the cell with the open alerts ([`evaluator`]). [`definitions`] is the list of alerts, [`book`] the
-//! history, [`store`] its file, and [`hook`] runs a program for each event. Nothing here takes part in the I/O of files: the thread may
-//! wait for a disk that hangs, and requests of sessions take only the lock of the history.
+//! history, [`store`] its file, and [`hook`] runs a program for each event. Nothing here takes part in the I/O of files: the thread, and
+//! a request that changes something, may wait for a disk that hangs. A request that lists takes only the lock of the history.
 
 mod book;
 mod definitions;
@@ -165,7 +165,9 @@ impl Alerts {
             self.check_object(name).map_err(invalid)?;
         }
         self.apply(&request).map_err(invalid)?;
-        self.save().map_err(|error| Error::io("the change is in effect, but could not be stored", error))?;
+        if !matches!(request, AlertRequest::List) {
+            self.save().map_err(|error| Error::io("the change is in effect, but could not be stored", error))?;
+        }
         let book = self.book.lock();
         Ok(json!({
             "alerts": book.events.iter().map(|event| document(event, &self.cell)).collect::<Vec<_>>(),
