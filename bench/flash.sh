@@ -36,17 +36,35 @@ milliseconds() {
     end=$(date +%s%N)
     echo $(((end - begin) / 1000000))
 }
-# random_reads LABEL: one row of the table of random reads.
+# model DISK: reads that the device model of a disk has completed, and the seconds of the model that they took.
+model() {
+    "$CELLAR_BIN" cell status --json --config "$WORK/cell1.toml" | python3 -c '
+import json, sys
+disk = next(disk for disk in json.load(sys.stdin)["disk_models"] if disk["path"] == sys.argv[1])
+read = disk["request_seconds"]["read"]
+print(read["count"], read["sum"])' "$1"
+}
+# random_reads LABEL: one row of the table of random reads. The statements before the first time read what else a backend needs.
 random_reads() {
-    local hits misses time
+    local hits misses times flash disk
     forget
     # The index is in memory: only pages of the table are read.
     q -c "SELECT count(*) FROM (SELECT id FROM pages ORDER BY id) ids" >/dev/null
     read -r hits misses <<<"$(content "hit_count || ' ' || miss_count")"
-    time=$(milliseconds q -f "$WORK/reads.sql")
+    flash=$(model "$WORK/flash") disk=$(model "$WORK/disk")
+    times=$(q -f "$WORK/reads.sql" | awk '/^time/ { printf "%s ", $2 }')
     read -r now_hits now_misses <<<"$(content "hit_count || ' ' || miss_count")"
-    awk -v label="$1" -v n="$READS" -v ms="$(awk -v t="$time" -v s="$SCALE" 'BEGIN { print t / s }')" -v h=$((now_hits - hits)) -v m=$((now_misses - misses)) \
-        'BEGIN { printf "| %s | %d | %.3f | %.1f %% |\n", label, n * 1000 / ms, ms / n, 100 * h / (h + m) }'
+    awk -v label="$1" -v n="$READS" -v times="$times" -v scale="$SCALE" -v h=$((now_hits - hits)) -v m=$((now_misses - misses)) \
+        -v flash="$flash $(model "$WORK/flash")" -v disk="$disk $(model "$WORK/disk")" '
+        function device(text, part) {
+            split(text, part, " ")
+            return sprintf("%d, %.3f ms", part[3] - part[1], 1000 * (part[4] - part[2]) / (part[3] > part[1] ? part[3] - part[1] : 1))
+        }
+        BEGIN {
+            split(times, part, " ")
+            ms = 1000 * (part[2] - part[1]) / scale
+            printf "| %s | %d | %.3f | %.1f %% | %s | %s |\n", label, n * 1000 / ms, ms / n, 100 * h / (h + m), device(flash), device(disk)
+        }'
 }
 scan() { PGOPTIONS='-c cellar.min_scan_size=0 -c cellar.cost_factor=0 -c max_parallel_workers_per_gather=0' q -c "SELECT count(*) FROM pages WHERE number % 7 = 3"; }
 scanned() {
@@ -68,7 +86,12 @@ q -c "CREATE EXTENSION cellar" \
     -c "INSERT INTO pages SELECT g, g % 1000, repeat('x', 5000) FROM generate_series(1, $ROWS) g" \
     -c "CREATE INDEX ON pages (id)" -c "VACUUM (FREEZE, ANALYZE) pages" -c CHECKPOINT >/dev/null
 q -c "SELECT cellar.set_flash_cache('pages', 'none')" >/dev/null
-q -c "SELECT 'SELECT number, length(filler) FROM pages WHERE id = ' || id || ';' FROM (SELECT id FROM pages ORDER BY md5(id::text) LIMIT $READS) ids" >"$WORK/reads.sql"
+{
+    time="SELECT 'time ' || extract(epoch FROM clock_timestamp());"
+    printf '%s\n' "SELECT number, length(filler) FROM pages WHERE id = 0;" "$time"
+    q -c "SELECT 'SELECT number, length(filler) FROM pages WHERE id = ' || id || ';' FROM (SELECT id FROM pages ORDER BY md5(id::text) LIMIT $READS) ids"
+    printf '%s\n' "$time"
+} >"$WORK/reads.sql"
 cluster_stop flash >/dev/null
 cell_stop cell1 >/dev/null
 sed -i "s|^model_time_scale.*|model_time_scale = $SCALE|" "$WORK/cell1.toml"
@@ -85,7 +108,7 @@ scanned "KEEP, the first scan, which fills the cache"
 sleep 5
 scanned "KEEP, the second scan"
 printf '\n%s of %s are in the cache.\n\n' "$(content "pg_size_pretty(cached_bytes)")" "$size"
-printf '| random reads of 8 KiB, one session | reads/s | ms | hit ratio |\n|---|---|---|---|\n'
+printf '| random reads of 8 KiB, one session | reads/s | ms | hit ratio | reads of the flash disk | reads of the cell disk |\n|---|---|---|---|---|---|\n'
 random_reads "flash (KEEP, warm)"
 q -c "SELECT cellar.set_flash_cache('pages', 'none')" >/dev/null
 random_reads "hard disk (NONE)"

@@ -165,6 +165,7 @@ stage_robust() {
     "$ROOT/tests/robust/run.sh" ${LONG:+--seconds 120} || status=$?
     "$ROOT/tests/robust/io_methods.sh" || status=$?
     "$ROOT/tests/iorm/run.sh" || status=$?
+    "$ROOT/tests/alerts/run.sh" || status=$?
     "$ROOT/tests/robust/run.sh" --compressed ${LONG:+--seconds 120} && return "$status"
 }
 stage_awr() {

@@ -34,6 +34,8 @@ pub struct Config {
     pub metrics_listen: Option<SocketAddr>,
     /// Time between two records of the history of metrics.
     pub history_interval: Duration,
+    /// The program that gets each alert; None for none.
+    pub alert_hook: Option<PathBuf>,
     /// The objective of I/O resource management until a command sets one.
     pub iorm_objective: Objective,
     pub disk_group: DiskGroup,
@@ -114,6 +116,7 @@ struct File {
     flash_log_size: Option<String>,
     flash_model: Option<OneOrEach>,
     metrics: Option<FileMetrics>,
+    alert_hook: Option<PathBuf>,
     iorm: Option<FileIorm>,
     disk_group: FileDiskGroup,
 }
@@ -269,6 +272,7 @@ impl Config {
             log_level: parse_log_level(log_level)?,
             slow_scan_log: file.slow_scan_log_ms.map(slow_scan_log).transpose()?,
             history_interval: history_interval(file.metrics.as_ref())?,
+            alert_hook: file.alert_hook.map(|path| absolute(&path, "alert_hook")).transpose()?,
             metrics_listen: file
                 .metrics
                 .and_then(|metrics| metrics.listen)
@@ -643,6 +647,7 @@ mod tests {
         check(&format!("user = \"no such user\"\n{MINIMAL}"), "does not exist on this machine");
         check("mount = \"/m\"\n[disk_group]\ndisks = []\n", "name at least one");
         check("mount = \"m\"\n[disk_group]\ndisks = [\"/d\"]\n", "mount: m is not absolute");
+        check(&format!("alert_hook = \"hook\"\n{MINIMAL}"), "alert_hook: hook is not absolute");
         check("mount = \"/m\"\n[disk_group]\ndisks = [\"/m/d\"]\n", "cannot store its own disks");
         check("mount = \"/m\"\n[disk_group]\ndisks = [\"/d\", \"/e\", \"/d/\"]\n", "names /d twice");
         check(&format!("{MINIMAL}au_size = \"3MiB\"\n"), "not a power of two");

@@ -7,12 +7,15 @@
 //! [`server`] resolves the name of a relation once, in [`relation`]. [`smart_scan`], [`compression`] and [`state`] use
 //! disk objects with block ranges, regions or allocation units, and never names.
 //!
-//! Modules depend on each other in one direction: `daemon` → `server`, `unit_codec`, `config`; `config` → `disks`; `server` → `http` → `status`; `server` → `reclaim`,
-//! `smart_scan`, `compression`, `inspect`; `smart_scan`, `daemon` → `columnar` → `compression`; `http`, `status` → `metrics` → `fuse` → `instance`; `status`, `inspect` →
+//! Modules depend on each other in one direction: `daemon` → `server`, `unit_codec`, `config`; `config` → `disks`; `server` → `http` → `status`; `server` → `reclaim`, `alerts`, `history`,
+//! `smart_scan`, `compression`, `inspect`; `alerts` → `cell_metrics` → `names`; `alerts` → `history`, `metrics`; `history`, `alerts` → `background`; `smart_scan`, `daemon` → `columnar` → `compression`; `http`, `status` → `metrics` → `fuse` → `instance`; `status`, `inspect` →
 //! `cell_request`; `metrics`, `config`, `reclaim`, `smart_scan`, `compression`, `inspect`, `unit_codec` → `state` →
 //! `relation` → `access`.
 
 pub mod access;
+pub mod alerts;
+mod background;
+pub mod cell_metrics;
 pub mod cell_request;
 pub mod columnar;
 pub mod compression;
@@ -31,6 +34,7 @@ pub mod instance;
 pub mod iorm;
 pub mod log_context;
 pub mod metrics;
+pub mod names;
 mod page_check;
 mod reclaim;
 pub mod relation;

@@ -1,8 +1,9 @@
 //! `cellar cell status`: the status of a running cell, as text or JSON.
 
+use crate::cell_source::Metrics;
 use cellar_cell::config::Config;
-use cellar_cell::status::{CellStatus, disk_models, json, memory_limit_bytes, memory_used_bytes, query, query_metrics};
-use serde_json::Value;
+use cellar_cell::status::{self, CellStatus, disk_models, memory_limit_bytes, memory_used_bytes, query, query_metrics};
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -30,20 +31,37 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
             return crate::CONFIG_EXIT.into();
         }
     };
+    let metrics = || query_metrics(&config.socket).unwrap_or(Value::Null);
     match query(&config.socket) {
         Ok(status) if arguments.json => {
-            let mut json = json(&status);
-            json["disk_models"] =
-                query_metrics(&config.socket).map_or_else(|_| Value::Array(Vec::new()), |all| disk_models(&all));
+            let (mut json, metrics) = (status::json(&status), metrics());
+            json["disk_models"] = disk_models(&metrics);
+            let (critical, warning) = open_alerts(&metrics);
+            json["open_alerts"] = json!({ "critical": critical, "warning": warning });
             println!("{json:#}");
         }
-        Ok(status) => print!("{}", as_text(&status)),
+        Ok(status) => print!("{}{}", as_text(&status), alerts(open_alerts(&metrics()))),
         Err(error) => {
             eprintln!("cellar cell status: {error}");
             return ExitCode::FAILURE;
         }
     }
     ExitCode::SUCCESS
+}
+
+/// Returns the numbers of open alerts: critical ones, and warnings.
+fn open_alerts(metrics: &Value) -> (u64, u64) {
+    let count = |severity| Metrics(metrics).labelled("cellar_open_alerts", "severity", severity) as u64;
+    (count("critical"), count("warning"))
+}
+
+fn alerts((critical, warning): (u64, u64)) -> String {
+    match critical + warning {
+        0 => "alerts      none is open\n".to_owned(),
+        _ => format!(
+            "alerts      open: {critical} critical, {warning} warning; LIST ALERTHISTORY of cellar cellcli shows them\n"
+        ),
+    }
 }
 
 fn as_text(status: &CellStatus) -> String {

@@ -308,6 +308,8 @@ impl Connection {
             | Kind::GroupRequest
             | Kind::IormRequest
             | Kind::IormReport
+            | Kind::AlertRequest
+            | Kind::AlertReport
             | Kind::DatabaseNames
             | Kind::ConsumerGroups
             | Kind::HistoryQuery

@@ -21,7 +21,8 @@ const DAY_MS: u64 = 24 * 3600 * 1000;
 const DAYS_KEPT: usize = 7;
 /// A file does not grow beyond this size.
 const FILE_BYTES_MAX: u64 = 32 << 20;
-const FOLDER: &str = "metric-history";
+/// The folder of the history in a directory.
+pub const FOLDER: &str = "metric-history";
 
 /// A state of the metrics, as JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]

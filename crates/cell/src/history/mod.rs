@@ -8,16 +8,15 @@ mod day_files;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cellar_format::wire::{HistoryQuery, HistoryRecord, Kind};
 use cellar_storage::{DiskMode, GroupDisk, Volume};
+pub use day_files::FOLDER;
 use day_files::{HistoryLog, HistoryReader, Record, is_full_day};
 use serde_json::{Value, json};
 
+use crate::background::{Background, Stopping};
 use crate::cell_request::{CellRequest, RequestError};
 use crate::disks;
 use crate::frame_stream::{FrameStream, StreamError};
@@ -25,8 +24,6 @@ use crate::metrics::{Metrics, now_ms};
 
 /// Time limit of each send and receive.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the end of the daemon waits for the last record, which a disk that hangs may keep from being written.
-const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The beginnings of the names of metrics that the history contains.
 const FAMILIES: [&str; 8] = [
@@ -44,30 +41,16 @@ pub struct History {
     socket: PathBuf,
     metrics: Arc<Metrics>,
     volume: Arc<Volume>,
-    stopping: AtomicBool,
-}
-
-/// Records until it is dropped.
-pub struct Recorder {
-    history: Arc<History>,
-    thread: Option<JoinHandle<()>>,
-    /// Disconnected when the thread ends.
-    ended: Receiver<()>,
 }
 
 impl History {
     pub fn new(socket: &Path, metrics: Arc<Metrics>, volume: Arc<Volume>) -> Arc<Self> {
-        Arc::new(Self { socket: socket.to_owned(), metrics, volume, stopping: AtomicBool::new(false) })
+        Arc::new(Self { socket: socket.to_owned(), metrics, volume })
     }
 
-    /// Returns the directories that the history is below: the disks that are online, or that of the socket.
-    fn directories(&self) -> Vec<PathBuf> {
-        let members = self.volume.group_status().disks;
-        let paths: Vec<PathBuf> = members.iter().map(|disk| disk.path.clone()).collect();
-        let is_unusable = |disk: &GroupDisk| disk.mode != DiskMode::Online || disk.is_dropping;
-        let mut directories = disks::directories(&paths, &self.socket);
-        directories.retain(|path| !members.iter().any(|disk| disk.path == *path && is_unusable(disk)));
-        directories
+    /// Records until the result is dropped.
+    pub fn start(self: Arc<Self>, interval: Duration) -> io::Result<Background> {
+        Background::start("history", move |stopping| self.run(interval, stopping))
     }
 
     fn record(&self, log: &mut HistoryLog, was_full: &mut bool) {
@@ -90,7 +73,7 @@ impl History {
         let disk = |disk: GroupDisk| json!({ "disk_number": disk.number, "path": disk.path.display().to_string() });
         document["disks"] = disks.into_iter().map(disk).collect();
         let record = Record { time_ms, text: document.to_string().into_bytes() };
-        let result = log.append(&self.directories(), &record);
+        let result = log.append(&directories(&self.volume, &self.socket), &record);
         let is_full = result.as_ref().is_err_and(is_full_day);
         if let Err(error) = result
             && !(is_full && *was_full)
@@ -100,11 +83,11 @@ impl History {
         *was_full = is_full;
     }
 
-    fn run(&self, interval: Duration) {
+    fn run(&self, interval: Duration, stopping: &Stopping) {
         let interval_ms = (interval.as_millis() as u64).max(1);
         let (mut log, mut was_full) = (HistoryLog::default(), false);
         let mut recorded = u64::MAX;
-        while !self.stopping.load(Ordering::Acquire) {
+        while !stopping.is_set() {
             let now = now_ms();
             if now / interval_ms != recorded {
                 self.record(&mut log, &mut was_full);
@@ -117,7 +100,7 @@ impl History {
 
     /// Sends the records of these times, and the last one before them, whose counters the increases begin with.
     pub fn answer(&self, stream: &mut FrameStream, query: &HistoryQuery) -> Result<(), StreamError> {
-        let log = HistoryReader::new(&self.directories());
+        let log = HistoryReader::new(&directories(&self.volume, &self.socket));
         let times = log.times();
         let first = times.iter().rev().find(|time| **time < query.first_ms).copied().unwrap_or(query.first_ms);
         log.read(first..=query.last_ms, |Record { text, .. }| {
@@ -128,31 +111,14 @@ impl History {
     }
 }
 
-impl Recorder {
-    pub fn start(history: Arc<History>, interval: Duration) -> io::Result<Self> {
-        let recording = history.clone();
-        let (running, ended) = channel();
-        let run = move || {
-            recording.run(interval);
-            drop(running);
-        };
-        let thread = std::thread::Builder::new().name("history".to_owned()).spawn(run)?;
-        Ok(Self { history, thread: Some(thread), ended })
-    }
-}
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        self.history.stopping.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            if self.ended.recv_timeout(END_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
-                log::warn!("the history of metrics ends without its last record, because a disk does not answer");
-                return;
-            }
-            let _ = thread.join();
-        }
-    }
+/// Returns the directories that the history is below: the disks that are online, or that of the socket.
+pub fn directories(volume: &Volume, socket: &Path) -> Vec<PathBuf> {
+    let members = volume.group_status().disks;
+    let paths: Vec<PathBuf> = members.iter().map(|disk| disk.path.clone()).collect();
+    let is_unusable = |disk: &GroupDisk| disk.mode != DiskMode::Online || disk.is_dropping;
+    let mut directories = disks::directories(&paths, socket);
+    directories.retain(|path| !members.iter().any(|disk| disk.path == *path && is_unusable(disk)));
+    directories
 }
 
 /// The times of the first and the last record of a cell, in milliseconds since 1970.

@@ -2,6 +2,7 @@
 //!
 //! Counters never decrease while the daemon runs. Each [`Source`] owns its counters; reading the metrics reads them.
 
+mod alerts;
 pub mod family;
 mod files;
 mod iorm;
@@ -23,6 +24,7 @@ use cellar_storage::iorm::Iorm;
 
 use crate::fuse::{IoCount, IoStats};
 use crate::state::MemoryBudget;
+pub use alerts::OpenAlerts;
 use family::Family;
 use files::FileMetrics;
 use iorm::IormMetrics;
@@ -42,6 +44,7 @@ trait Source: Send + Sync {
 pub struct Metrics {
     io_stats: Arc<IoStats>,
     scans: Arc<ScanCounters>,
+    alerts: Arc<OpenAlerts>,
     sources: Vec<Arc<dyn Source>>,
 }
 
@@ -53,7 +56,7 @@ impl Metrics {
         io_stats: Arc<IoStats>,
         iorm: Arc<Iorm>,
     ) -> Arc<Self> {
-        let scans = Arc::new(ScanCounters::default());
+        let (scans, alerts) = (Arc::new(ScanCounters::default()), Arc::new(OpenAlerts::default()));
         let sources: Vec<Arc<dyn Source>> = vec![
             Arc::new(process),
             scans.clone(),
@@ -61,8 +64,14 @@ impl Metrics {
             Arc::new(MemoryMetrics { volume: volume.clone(), budget }),
             Arc::new(StorageMetrics { volume }),
             Arc::new(IormMetrics { iorm }),
+            alerts.clone(),
         ];
-        Arc::new(Self { io_stats, scans, sources })
+        Arc::new(Self { io_stats, scans, alerts, sources })
+    }
+
+    /// Returns the counts of open alerts, which their owner sets.
+    pub fn open_alerts(&self) -> Arc<OpenAlerts> {
+        self.alerts.clone()
     }
 
     pub fn scan_opened(&self, database: Oid) {

@@ -113,6 +113,7 @@ impl StorageMetrics {
         let models: Vec<(String, ModelStatus)> = self
             .volume
             .member_disks()
+            .chain(self.volume.flash_disks())
             .filter_map(|disk| Some((disk.path().display().to_string(), disk.model_status()?)))
             .collect();
         let labels = |disk: &str, more: &[(&'static str, &str)]| -> Labels {
@@ -125,7 +126,7 @@ impl StorageMetrics {
         };
         let mut info = Family::gauge(
             "cellar_disk_model_time_scale_ratio",
-            "Real seconds per second of the device model of a cell disk, by name of the model",
+            "Real seconds per second of the device model of a cell disk or a flash disk, by name of the model",
         );
         let mut queue =
             Family::gauge("cellar_disk_model_queued_requests", "Requests that the device model has not completed");

@@ -31,6 +31,8 @@ pub enum SessionError {
     Group(#[from] cellar_storage::Error),
     #[error(transparent)]
     Iorm(cellar_storage::Error),
+    #[error(transparent)]
+    Alerts(cellar_storage::Error),
 }
 
 impl From<Corrupt> for SessionError {
@@ -107,6 +109,10 @@ impl SessionError {
             Self::Iorm(error) if error.kind() == ErrorKind::Invalid => {
                 ("22023", "the cell could not change the IORM plan", "")
             }
+            Self::Alerts(error) if error.kind() == ErrorKind::Invalid => {
+                ("22023", "the cell could not change alerts or thresholds", "")
+            }
+            Self::Alerts(_) => ("58030", "the cell could not keep alerts or thresholds", DISKS_HINT),
             Self::Iorm(_) => ("58030", "the cell could not keep the IORM plan", DISKS_HINT),
             Self::Compression(CompressionError::Encode(_)) => {
                 ("XX000", "the cell could not compress the table", "The table is unchanged. Report this as a bug.")
@@ -120,7 +126,7 @@ impl SessionError {
             Self::Scan(ScanError::Stopping) | Self::Compression(CompressionError::Stopping) => String::new(),
             Self::Scan(ScanError::Unsupported(cause)) => ErrorReport::detail_of(cause),
             // Begins with the name of an attribute.
-            Self::Iorm(cause) => cause.to_string(),
+            Self::Iorm(cause) | Self::Alerts(cause) => cause.to_string(),
             _ => ErrorReport::detail_of(self),
         };
         ErrorReport { sqlstate: sqlstate.to_owned(), message: message.to_owned(), detail, hint: hint.to_owned() }

@@ -24,10 +24,12 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 
+use crate::alerts::Alerts;
+use crate::background::Background;
 use crate::config::Config;
 use crate::frame_stream::FrameStream;
 use crate::fuse::IoStats;
-use crate::history::{History, Recorder};
+use crate::history::History;
 use crate::http::{HttpServer, Pages};
 use crate::instance::Instance;
 use crate::log_context;
@@ -48,11 +50,14 @@ pub fn start(
     let (volume, memory, iorm) = (state.volume.clone(), state.memory.clone(), state.iorm.clone());
     let metrics = Metrics::new(ProcessMetrics::new(config), volume, memory, io_stats, iorm);
     let history = History::new(&config.socket, metrics.clone(), state.volume.clone());
-    let recorder = Recorder::start(history.clone(), config.history_interval)?;
+    let recorder = history.clone().start(config.history_interval)?;
+    let alerts = Alerts::load(&config.name, &config.socket, metrics.clone(), state.volume.clone());
+    let watch = alerts.clone().start(config.history_interval, config.alert_hook.as_deref())?;
     let context = SessionContext {
         state,
         metrics,
         history,
+        alerts,
         info: Arc::new(CellInfo::new(config)),
         instance,
         slow_scan_log: config.slow_scan_log,
@@ -61,7 +66,7 @@ pub fn start(
         Some(listen) => Some(start_http(listen, &context)?),
         None => None,
     };
-    ServerHandle::start(context, &config.socket, config.user.uid, (http, recorder))
+    ServerHandle::start(context, &config.socket, config.user.uid, (http, [watch, recorder]))
         .map_err(|error| io::Error::new(error.kind(), format!("socket {}: {error}", config.socket.display())))
 }
 
@@ -84,8 +89,8 @@ pub struct ServerHandle {
     socket: PathBuf,
     listener: Mutex<Option<JoinHandle<()>>>,
     _http: Option<HttpServer>,
-    /// Stops with the server, while the disks are open.
-    recorder: Mutex<Option<Recorder>>,
+    /// The alerts and the history of metrics, which stop with the server, while the disks are open.
+    background: Mutex<Option<[Background; 2]>>,
     _reclaimer: Reclaimer,
 }
 
@@ -104,7 +109,7 @@ impl ServerHandle {
         context: SessionContext,
         socket: &Path,
         user: u32,
-        (http, recorder): (Option<HttpServer>, Recorder),
+        (http, background): (Option<HttpServer>, [Background; 2]),
     ) -> io::Result<Self> {
         let reclaimer = Reclaimer::start(context.state.clone())?;
         let listener = bind(socket, user)?;
@@ -119,14 +124,14 @@ impl ServerHandle {
         let accepting = shared.clone();
         let thread =
             std::thread::Builder::new().name("listener".to_owned()).spawn(move || accept(&accepting, &listener))?;
-        let (listener, recorder) = (Mutex::new(Some(thread)), Mutex::new(Some(recorder)));
-        Ok(Self { shared, socket: socket.to_owned(), listener, _http: http, recorder, _reclaimer: reclaimer })
+        let (listener, background) = (Mutex::new(Some(thread)), Mutex::new(Some(background)));
+        Ok(Self { shared, socket: socket.to_owned(), listener, _http: http, background, _reclaimer: reclaimer })
     }
 
     /// Stops the listener and waits for its thread. Running scans and compressions fail; idle sessions end.
     pub fn stop(&self) {
         let Some(listener) = self.listener.lock().take() else { return };
-        drop(self.recorder.lock().take());
+        drop(self.background.lock().take());
         self.shared.context.state.stopping.store(true, Ordering::Relaxed);
         self.shared.stopping.store(true, Ordering::SeqCst);
         // Wakes the listener, which checks `stopping` after each connection.

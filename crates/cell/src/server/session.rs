@@ -19,6 +19,7 @@ use super::error::SessionError;
 use super::range::Backend;
 use super::scan::OpenScan;
 use crate::access::{Credentials, Permission};
+use crate::alerts::Alerts;
 use crate::compression::{self, CompressionError};
 use crate::frame_stream::{FrameStream, StreamError};
 use crate::group;
@@ -40,6 +41,7 @@ pub struct SessionContext {
     pub state: Arc<CellState>,
     pub metrics: Arc<Metrics>,
     pub history: Arc<History>,
+    pub alerts: Arc<Alerts>,
     pub info: Arc<CellInfo>,
     pub instance: Arc<Instance>,
     /// Scans that take at least this long are logged; None logs no scan.
@@ -144,6 +146,10 @@ impl<'a> Session<'a> {
                     let text =
                         iorm::answer(&state.iorm, &state.volume, payload).map_err(SessionError::Iorm)?.to_string();
                     self.stream.send(Kind::IormReport, |out| out.extend_from_slice(text.as_bytes()))?;
+                }
+                (Kind::AlertRequest, payload) => {
+                    let text = self.context.alerts.answer(payload).map_err(SessionError::Alerts)?.to_string();
+                    self.stream.send(Kind::AlertReport, |out| out.extend_from_slice(text.as_bytes()))?;
                 }
                 (Kind::DatabaseNames, payload) => {
                     let DatabaseNames { roots, databases } = DatabaseNames::decode(payload)?;

@@ -14,6 +14,16 @@ pub enum Statement {
         is_forced: bool,
     },
     DropFlashCache,
+    Create {
+        object_type: &'static str,
+        name: String,
+        values: Vec<(String, String)>,
+    },
+    Drop {
+        object_type: &'static str,
+        targets: Targets,
+        filter: Option<Condition>,
+    },
     /// Another CREATE or DROP, with the object type, if the command names one.
     Unsupported {
         verb: &'static str,

@@ -1,6 +1,8 @@
 //! Requests to the cell.
 
 use super::error::Error;
+use cellar_cell::alerts::{self, AlertRequest};
+use cellar_cell::cell_metrics::Reading;
 use cellar_cell::cell_request::RequestError;
 use cellar_cell::config::Config;
 use cellar_cell::history::{self, Extent};
@@ -60,11 +62,39 @@ impl Connection {
         iorm::request(&self.socket, change).map_err(error)
     }
 
+    /// Returns the alerts and thresholds after a request.
+    pub fn alerts(&self, request: &AlertRequest) -> Result<Value, Error> {
+        alerts::request(&self.socket, request).map_err(error)
+    }
+
     /// Calls `visit` with the records of the history of metrics of these times, in milliseconds since 1970, and with the last record
     /// before them. Returns the times of the first and the last record that the cell has.
     pub fn history(&self, times: &RangeInclusive<u64>, visit: impl FnMut(Value)) -> Result<Extent, Error> {
         let query = HistoryQuery { first_ms: *times.start(), last_ms: *times.end() };
         history::query(&self.socket, &query, visit).map_err(error)
+    }
+
+    /// Reads the counters of the cell and of its machine. The socket of a cell is local, so its machine is the one that runs this
+    /// program.
+    pub fn reading(&self) -> Result<Reading, Error> {
+        Ok(Reading::new(self.metrics()?, &self.group()?))
+    }
+
+    /// Calls `visit` with each record of the history of metrics of these times, in milliseconds since 1970, after the record before
+    /// it. Returns the times of the first and the last record that the cell has.
+    pub fn readings(
+        &self,
+        times: &RangeInclusive<u64>,
+        mut visit: impl FnMut(&Reading, &Reading),
+    ) -> Result<Extent, Error> {
+        let mut before: Option<Reading> = None;
+        self.history(times, |document| {
+            let reading = Reading::recorded(document);
+            if let Some(before) = before.as_ref().filter(|_| times.contains(&reading.time_ms())) {
+                visit(before, &reading);
+            }
+            before = Some(reading);
+        })
     }
 
     /// Adds a disk to the group, and to the configuration file if it is known. Returns false if the operator must extend the

@@ -9,6 +9,9 @@ const LIST: &str = "[name [, name]...] [WHERE condition] [ATTRIBUTES {ALL | attr
 const CONDITION: &str = "   A condition is: attribute [NOT | !] {= | != | < | <= | > | >= | LIKE} value\n   \
                          LIKE takes a regular expression for the whole value. AND, OR, NOT and parentheses combine conditions.\n";
 
+const DROP_FLASH_CACHE: &str =
+    " DROP FLASHCACHE [ALL]\n   Switches the flash cache off until the next start of the cell.\n";
+
 /// Returns the text for a topic: nothing, a verb, or a verb and an object type.
 pub fn help(topic: &[String]) -> Result<String, Error> {
     let Some((verb, object_type)) = topic.split_first() else { return Ok(topics()) };
@@ -55,7 +58,25 @@ pub fn help(topic: &[String]) -> Result<String, Error> {
         "CALIBRATE" => {
             text += " CALIBRATE [FORCE]\n   Measures the disks; with FORCE also while they serve requests.\n"
         }
-        "DROP" => text += " DROP FLASHCACHE [ALL]\n   Switches the flash cache off until the next start of the cell.\n",
+        "CREATE" => {
+            for object_type in object_types {
+                for creation in object_type.creations() {
+                    text += &format!(" CREATE {} {creation}\n", object_type.name());
+                }
+            }
+            if text.is_empty() {
+                text += " CREATE does not create objects of this type.\n";
+            }
+        }
+        "DROP" if object_types.iter().any(|object_type| object_type.can_drop()) => {
+            for object_type in object_types.into_iter().filter(|object_type| object_type.can_drop()) {
+                text += &format!(" DROP {} {{ALL | name [, name]...}} [WHERE condition]\n", object_type.name());
+            }
+            if object_type.is_empty() {
+                text += DROP_FLASH_CACHE;
+            }
+        }
+        "DROP" => text += DROP_FLASH_CACHE,
         verb => text += &format!(" {verb}: cells have no objects that this command applies to.\n"),
     }
     Ok(text)
@@ -67,6 +88,8 @@ fn topics() -> String {
         let applies = |object_type: &&dyn objects::ObjectType| match verb {
             "LIST" | "DESCRIBE" => true,
             "ALTER" => !object_type.alterations().is_empty(),
+            "CREATE" => !object_type.creations().is_empty(),
+            "DROP" => object_type.can_drop(),
             _ => false,
         };
         let object_types: Vec<_> = objects::types().filter(applies).collect();

@@ -1,6 +1,6 @@
 //! Runs commands, and writes their output to standard output and to the file of SPOOL. Errors go to standard error and the file.
 
-use super::ast::{Alter, Attributes, List, Spool, SpoolMode, Statement, Targets};
+use super::ast::{Alter, Attributes, Condition, List, Spool, SpoolMode, Statement, Targets};
 use super::connection::Connection;
 use super::error::Error;
 use super::filter::{Filter, sort};
@@ -98,6 +98,8 @@ impl Session {
             Statement::Alter(alter) => return Ok((String::new(), self.alter(&alter)?)),
             Statement::Calibrate { is_forced } => self.calibrate(is_forced)?,
             Statement::DropFlashCache => self.drop_flash_cache()?,
+            Statement::Create { object_type, name, values } => self.create(object_type, &name, &values)?,
+            Statement::Drop { object_type, targets, filter } => self.drop(object_type, &targets, filter.as_ref())?,
             Statement::Unsupported { verb, object_type } => return Err(unsupported(verb, object_type)),
             Statement::Start(path) => return Ok((String::new(), self.start(&path)?)),
             Statement::Spool(spool) => self.set_spool(spool)?,
@@ -169,8 +171,54 @@ impl Session {
             return Err(Error::read_only("DROP"));
         }
         self.connection.group_request(GroupAction::DropFlashCache, "", 0)?;
-        let line = format!("Flash cache {} successfully dropped", flash_cache_name(&self.connection.status()?.name));
-        Ok(if self.prints_json { format!("{:#}\n", json!({ "message": line })) } else { line + "\n" })
+        let name = flash_cache_name(&self.connection.status()?.name);
+        Ok(self.message(format!("Flash cache {name} successfully dropped")))
+    }
+
+    fn create(&self, object_type: &str, name: &str, values: &[(String, String)]) -> Result<String, Error> {
+        if self.is_read_only {
+            return Err(Error::read_only("CREATE"));
+        }
+        let object_type = objects::get(object_type)?;
+        object_type.create(&self.connection, name, values)?;
+        Ok(self.message(format!("{} {name} successfully created", object_type.title())))
+    }
+
+    /// Drops the selected objects: all of them or none.
+    fn drop(&self, object_type: &str, targets: &Targets, filter: Option<&Condition>) -> Result<String, Error> {
+        if self.is_read_only {
+            return Err(Error::read_only("DROP"));
+        }
+        let object_type = objects::get(object_type)?;
+        let objects = self.selected(object_type, targets, filter)?;
+        let names: Vec<String> = objects.iter().map(|object| object[0].text()).collect();
+        if names.is_empty() {
+            return Ok(String::new());
+        }
+        object_type.drop(&self.connection, names.clone())?;
+        let line = |name| self.message(format!("{} {name} successfully dropped", object_type.title()));
+        Ok(names.into_iter().map(line).collect())
+    }
+
+    /// Returns the objects that a command names and whose condition holds.
+    fn selected(
+        &self,
+        object_type: &dyn ObjectType,
+        targets: &Targets,
+        filter: Option<&Condition>,
+    ) -> Result<Vec<Object>, Error> {
+        let filter = filter.map(|condition| Filter::new(condition, object_type)).transpose()?;
+        let objects = object_type.read(&self.connection)?;
+        let mut objects = match targets {
+            Targets::None | Targets::All => objects,
+            Targets::Named(names) => named(objects, names, object_type)?,
+        };
+        objects.retain(|object| filter.as_ref().is_none_or(|filter| filter.holds(object) == Some(true)));
+        Ok(objects)
+    }
+
+    fn message(&self, line: String) -> String {
+        if self.prints_json { format!("{:#}\n", json!({ "message": line })) } else { line + "\n" }
     }
 
     fn describe(&self, object_type: &dyn ObjectType) -> String {
@@ -187,20 +235,12 @@ impl Session {
         if self.is_read_only {
             return Err(Error::read_only("ALTER"));
         }
-        let filter = alter.filter.as_ref().map(|condition| Filter::new(condition, object_type)).transpose()?;
         if object_type.alterations().is_empty() {
             return Err(object_type.cannot(&alter.operation));
         }
-        let objects = object_type.read(&self.connection)?;
-        let mut objects = match &alter.targets {
-            Targets::None | Targets::All => objects,
-            Targets::Named(names) => named(objects, names, object_type)?,
-        };
-        objects.retain(|object| filter.as_ref().is_none_or(|filter| filter.holds(object) == Some(true)));
-        for object in &objects {
+        for object in &self.selected(object_type, &alter.targets, alter.filter.as_ref())? {
             let done = object_type.alter(&self.connection, object, &alter.operation)?;
-            let line = format!("{} {} {done}", object_type.title(), object[0].text());
-            let line = if self.prints_json { format!("{:#}\n", json!({ "message": line })) } else { line + "\n" };
+            let line = self.message(format!("{} {} {done}", object_type.title(), object[0].text()));
             // Printed at once: the next object may fail.
             if self.print(&line).is_break() {
                 return Ok(Flow::Break(()));

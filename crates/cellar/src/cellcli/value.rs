@@ -1,6 +1,7 @@
 //! Values of attributes: how they are printed, and how they compare with each other and with values of conditions.
 
 use super::ast::{Operand, Operator};
+use super::metrics::quantity;
 use cellar_awr::document::Timestamp;
 use serde_json::{Value as Json, json};
 use std::cmp::Ordering;
@@ -13,8 +14,10 @@ pub enum Value {
     Pending,
     Text(String),
     /// Free text, printed in quotation marks.
-    Sentence(&'static str),
+    Sentence(String),
     Count(u64),
+    /// A number without a unit.
+    Number(f64),
     /// Bytes.
     Size(u64),
     Time(Timestamp),
@@ -56,9 +59,10 @@ impl Value {
             Self::Text(text) => text.clone(),
             Self::Sentence(text) => format!("\"{text}\""),
             Self::Count(count) => count.to_string(),
+            Self::Number(number) => number.to_string(),
             Self::Size(bytes) => size(*bytes),
             Self::Time(time) => time.iso(),
-            Self::Quantity { number, unit } => format!("{} {unit}", quantity(*number, unit)),
+            Self::Quantity { number, unit } => quantity(*number, unit),
         }
     }
 
@@ -68,7 +72,7 @@ impl Value {
             Self::Unset | Self::Pending => Json::Null,
             Self::Sentence(text) => json!(text),
             Self::Count(number) | Self::Size(number) => json!(number),
-            Self::Quantity { number, .. } => json!(number),
+            Self::Number(number) | Self::Quantity { number, .. } => json!(number),
             Self::Text(_) | Self::Time(_) => json!(self.text()),
         }
     }
@@ -76,7 +80,7 @@ impl Value {
     fn number(&self) -> Option<f64> {
         match self {
             Self::Count(number) | Self::Size(number) => Some(*number as f64),
-            Self::Quantity { number, .. } => Some(*number),
+            Self::Number(number) | Self::Quantity { number, .. } => Some(*number),
             _ => None,
         }
     }
@@ -132,7 +136,7 @@ impl Value {
     /// The text without the quotation marks that are printed around free text.
     pub fn plain(&self) -> String {
         match self {
-            Self::Sentence(text) => (*text).to_owned(),
+            Self::Sentence(text) => text.clone(),
             _ => self.text(),
         }
     }
@@ -161,26 +165,6 @@ fn size(bytes: u64) -> String {
     let unit = (0..units.len()).rev().find(|unit| bytes >> (10 * unit) > 0).unwrap_or(0);
     let number = format!("{:.10}", bytes as f64 / (1_u64 << (10 * unit)) as f64);
     format!("{}{}", number.trim_end_matches('0').trim_end_matches('.'), units[unit])
-}
-
-/// Formats the number of a metric: requests and microseconds as integers with commas, MB with three decimals, and others with
-/// one.
-fn quantity(number: f64, unit: &str) -> String {
-    let decimals = match unit {
-        "IO requests" | "us" => 0,
-        "MB" | "MB/sec" => 3,
-        _ => 1,
-    };
-    let text = format!("{number:.decimals$}");
-    let (integer, fraction) = text.split_once('.').unwrap_or((&text, ""));
-    let mut grouped = String::new();
-    for (at, digit) in integer.chars().enumerate() {
-        if at > 0 && (integer.len() - at).is_multiple_of(3) && !grouped.ends_with('-') {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    if fraction.is_empty() { grouped } else { format!("{grouped}.{fraction}") }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ mod report;
 
 use crate::CONFIG_EXIT;
 use crate::cell_source::socket;
-use crate::cellcli::{Connection, Reading, default_cell, history_condition};
+use crate::cellcli::{Connection, default_cell, history_condition};
 use cellar_awr::document::Timestamp;
 use report::Report;
 use serde_json::Value;
@@ -58,7 +58,7 @@ pub fn run(arguments: &IormArguments) -> ExitCode {
         Err(error) => return fail(error, CONFIG_EXIT),
     };
     let mut reports = Vec::new();
-    let found = Reading::history(&connection, &condition.times, |before, after| {
+    let found = connection.readings(&condition.times, |before, after| {
         let is_selected = condition.holds_at(after.time_ms() / 1000);
         reports.extend(is_selected.then(|| Report::between(before, after)).flatten());
     });

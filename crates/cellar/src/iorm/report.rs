@@ -1,7 +1,7 @@
 //! The I/O of one minute in the layout of Oracle's script metric_iorm.pl.
 
-use crate::cellcli::{Counter, Reading};
 use cellar_awr::document::Timestamp;
+use cellar_cell::cell_metrics::{Counter, Reading};
 use serde_json::{Value, json};
 use std::fmt::Write;
 

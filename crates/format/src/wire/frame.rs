@@ -45,6 +45,9 @@ pub enum Kind {
     ConsumerGroups = 16,
     /// Requests the history of metrics.
     HistoryQuery = 17,
+    /// Requests the alerts and thresholds, after a change of them. The payload is JSON text. Cells without this kind answer with an
+    /// error.
+    AlertRequest = 18,
     Welcome = 64,
     Batch = 65,
     Passthru = 66,
@@ -74,6 +77,8 @@ pub enum Kind {
     IormReport = 83,
     /// A record of the history of metrics, or the end of the answer.
     HistoryRecord = 84,
+    /// The alerts and thresholds of the cell as JSON text.
+    AlertReport = 85,
 }
 
 impl Kind {
@@ -97,6 +102,8 @@ impl Kind {
             ConsumerGroups,
             HistoryQuery,
             HistoryRecord,
+            AlertRequest,
+            AlertReport,
             FileTypeIoQuery,
             Welcome,
             Batch,

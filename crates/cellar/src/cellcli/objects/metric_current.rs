@@ -34,7 +34,7 @@ impl ObjectType for MetricCurrent {
     }
 
     fn read(&self, cell: &Connection) -> Result<Vec<Object>, Error> {
-        let reading = Reading::take(cell)?;
+        let reading = cell.reading()?;
         Ok(observe(&reading).into_iter().map(|seen| object(seen, &reading)).collect())
     }
 
@@ -42,9 +42,9 @@ impl ObjectType for MetricCurrent {
         if objects.iter().all(|object| object[VALUE] != Value::Pending) {
             return Ok(objects);
         }
-        let before = Reading::take(cell)?;
+        let before = cell.reading()?;
         std::thread::sleep(cell.interval);
-        let after = Reading::take(cell)?;
+        let after = cell.reading()?;
         let all = observe_between(&before, &after).into_iter().map(|seen| object(seen, &after));
         let is_shown = |object: &Object| {
             let same = |shown: &Object| shown[0] == object[0] && shown[OBJECT_NAME] == object[OBJECT_NAME];
@@ -56,12 +56,14 @@ impl ObjectType for MetricCurrent {
 
 /// Returns a value of a metric, with [`ATTRIBUTES`].
 pub(super) fn object(seen: Observation, reading: &Reading) -> Object {
+    let unit = seen.definition.unit;
+    let number = seen.number.map_or(Value::Pending, |number| Value::Quantity { number, unit });
     vec![
         seen.definition.name.into(),
         Value::of_seconds(reading.time_ms() / 1000),
         seen.object.into(),
         seen.definition.metric_type.name().into(),
-        seen.value,
+        number,
         seen.definition.object_type().into(),
     ]
 }

@@ -29,7 +29,7 @@ impl ObjectType for MetricDefinition {
         let object = |definition: &'static super::super::metrics::Definition| {
             vec![
                 definition.name.into(),
-                Value::Sentence(definition.description),
+                Value::Sentence(definition.description.to_owned()),
                 definition.metric_type.name().into(),
                 definition.object_type().into(),
                 definition.unit.into(),

@@ -4,7 +4,7 @@
 
 use super::super::connection::Connection;
 use super::super::error::Error;
-use super::super::metrics::{Reading, observe_between};
+use super::super::metrics::observe_between;
 use super::metric_current::{ATTRIBUTES, object};
 use super::{Object, ObjectType, Selection};
 
@@ -36,7 +36,7 @@ impl ObjectType for MetricHistory {
 
     fn read_selected(&self, cell: &Connection, selection: &Selection<'_>) -> Result<Vec<Object>, Error> {
         let mut objects = Vec::new();
-        Reading::history(cell, &(selection.times)(TIME)?, |before, after| {
+        cell.readings(&(selection.times)(TIME)?, |before, after| {
             let all = observe_between(before, after).into_iter().map(|seen| object(seen, after));
             objects.extend(all.filter(|object| (selection.may_hold)(object)));
         })?;

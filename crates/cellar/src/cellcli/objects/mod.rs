@@ -2,6 +2,8 @@
 //!
 //! An object type reads its objects from the cell at each command; nothing is kept between commands.
 
+mod alert_definition;
+mod alert_history;
 mod cell;
 mod database;
 mod disk_group;
@@ -14,6 +16,7 @@ mod iorm_plan;
 mod metric_current;
 mod metric_definition;
 mod metric_history;
+mod threshold;
 
 pub use metric_history::{MetricHistory, TIME};
 
@@ -74,6 +77,26 @@ pub trait ObjectType: Sync {
         Err(self.cannot(operation))
     }
 
+    /// The objects that CREATE creates, for HELP, without the verb and the object type. Empty if the type has no CREATE.
+    fn creations(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Creates an object of a type with [`ObjectType::creations`].
+    fn create(&self, _cell: &Connection, _name: &str, _values: &[(String, String)]) -> Result<(), Error> {
+        Err(Error::unsupported(format!("CREATE does not create objects of type {}", self.name())))
+    }
+
+    /// Returns whether DROP applies to objects of this type.
+    fn can_drop(&self) -> bool {
+        false
+    }
+
+    /// Drops objects of a type for which [`ObjectType::can_drop`] returns true: all of them or none.
+    fn drop(&self, _cell: &Connection, _names: Vec<String>) -> Result<(), Error> {
+        Err(Error::unsupported(format!("DROP does not drop objects of type {}", self.name())))
+    }
+
     /// Returns the index of an attribute. Names of attributes are not case-sensitive.
     fn attribute(&self, name: &str) -> Result<usize, Error> {
         let found = self.attributes().iter().position(|attribute| attribute.eq_ignore_ascii_case(name));
@@ -102,7 +125,7 @@ pub trait ObjectType: Sync {
 }
 
 /// All object types that a cell has.
-static TYPES: [&dyn ObjectType; 12] = [
+static TYPES: [&dyn ObjectType; 15] = [
     &cell::Cell,
     &disks::CELL_DISK,
     &disks::GRID_DISK,
@@ -112,19 +135,19 @@ static TYPES: [&dyn ObjectType; 12] = [
     &flash_log::FlashLog,
     &database::Database,
     &iorm_plan::IormPlan,
+    &alert_definition::AlertDefinitions,
+    &alert_history::AlertHistory,
+    &threshold::Threshold,
     &metric_definition::MetricDefinition,
     &metric_current::MetricCurrent,
     &metric_history::MetricHistory,
 ];
 
 /// Object types of Oracle's CellCLI that a cell does not have, and why.
-const ABSENT: [(&str, &str); 6] = [
-    ("ALERTDEFINITION", "this cell raises no alerts; dist/prometheus-alerts.yml has alert rules for Prometheus"),
-    ("ALERTHISTORY", "this cell raises no alerts; dist/prometheus-alerts.yml has alert rules for Prometheus"),
+const ABSENT: [(&str, &str); 3] = [
     ("IORMPROFILE", "this cell has no profiles; ALTER IORMPLAN has a directive for each database"),
     ("LUN", "this cell does not manage devices; LIST CELLDISK shows its disks"),
     ("PHYSICALDISK", "this cell does not manage devices; LIST CELLDISK shows its disks"),
-    ("THRESHOLD", "this cell raises no alerts; dist/prometheus-alerts.yml has alert rules for Prometheus"),
 ];
 
 pub fn types() -> impl Iterator<Item = &'static dyn ObjectType> {

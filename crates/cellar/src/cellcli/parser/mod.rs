@@ -3,6 +3,8 @@
 //! ```text
 //! LIST type [name [, name]...] [WHERE condition] [ATTRIBUTES {ALL | a [, a]...}] [DETAIL]
 //!           [ORDER BY a [ASC | DESC] [, ...]] [LIMIT n]          the clauses in any order
+//! CREATE type name a = value [, a = value]...
+//! DROP type {ALL | name [, name]...} [WHERE condition]
 //! ALTER type [ALL | name [, name]...] [WHERE condition] {operation | a = value [, a = value]...}
 //! condition: a [NOT | !] {= | != | < | <= | > | >= | LIKE} value, with AND, OR, NOT and parentheses
 //! ```
@@ -137,6 +139,8 @@ impl<'t> Parser<'t> {
                 self.takes("ALL");
                 Statement::DropFlashCache
             }
+            "CREATE" if self.is_followed_by(|object_type| !object_type.creations().is_empty()) => self.create()?,
+            "DROP" if self.is_followed_by(|object_type| object_type.can_drop()) => self.drop()?,
             verb => {
                 // Whatever follows, the answer is that cells do not have the command.
                 let first = self.rest().first();
@@ -144,6 +148,33 @@ impl<'t> Parser<'t> {
                 Statement::Unsupported { verb, object_type }
             }
         })
+    }
+
+    /// Returns whether the next token names an object type with a property.
+    fn is_followed_by(&self, has: impl Fn(&dyn objects::ObjectType) -> bool) -> bool {
+        let name = self.peek().and_then(|token| resolve(token.text(), objects::all_names()).ok());
+        name.and_then(|name| objects::get(name).ok()).is_some_and(has)
+    }
+
+    fn create(&mut self) -> Result<Statement, Error> {
+        let object_type = self.object_type()?;
+        let name = self.text("a name")?;
+        let values = self.list(Self::assignment)?;
+        Ok(Statement::Create { object_type, name, values })
+    }
+
+    fn drop(&mut self) -> Result<Statement, Error> {
+        let object_type = self.object_type()?;
+        let targets = self.targets()?;
+        let filter = if self.takes("WHERE") { Some(self.condition()?) } else { None };
+        Ok(Statement::Drop { object_type, targets, filter })
+    }
+
+    fn targets(&mut self) -> Result<Targets, Error> {
+        match self.takes("ALL") {
+            true => Ok(Targets::All),
+            false => Ok(Targets::Named(self.list(|parser| parser.text("ALL or a name"))?)),
+        }
     }
 
     fn rest(&mut self) -> &'t [Token] {
@@ -224,11 +255,7 @@ impl<'t> Parser<'t> {
     fn alter(&mut self) -> Result<Alter, Error> {
         let object_type = self.object_type()?;
         let takes_names = objects::get(object_type).is_ok_and(|object_type| object_type.has_names());
-        let targets = match () {
-            () if !takes_names => Targets::None,
-            () if self.takes("ALL") => Targets::All,
-            () => Targets::Named(self.list(|parser| parser.text("ALL or a name"))?),
-        };
+        let targets = if takes_names { self.targets()? } else { Targets::None };
         let filter = if self.takes("WHERE") { Some(self.condition()?) } else { None };
         let is_assignment = self.tokens.get(self.at + 1) == Some(&Token::Sign("="));
         let operation = match is_assignment {
@@ -246,6 +273,11 @@ impl<'t> Parser<'t> {
         let attribute = self.text("the name of an attribute")?;
         if !self.takes_sign("=") {
             return Err(self.unexpected("="));
+        }
+        // The value of comparison, whose quotation marks the shell has taken.
+        if let Some(Token::Sign(sign @ ("<" | "<=" | "=" | ">=" | ">"))) = self.peek() {
+            self.at += 1;
+            return Ok((attribute, (*sign).to_owned()));
         }
         // A value in parentheses is kept as text.
         let value = match self.takes_sign("(") {

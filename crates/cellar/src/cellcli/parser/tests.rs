@@ -79,6 +79,11 @@ fn lines_of_the_manual_are_statements() {
         "ALTER IORMPLAN dbplan=((name=sales, share=8), (name=other, share=1))",
         "CREATE FLASHCACHE ALL SIZE=100G",
         "DROP FLASHLOG",
+        "CREATE THRESHOLD db_io_rq_sm_sec.db123 comparison=\">\", critical=120",
+        "ALTER THRESHOLD db_io_rq_sm_sec.db123 critical=100, occurrences=3",
+        "DROP THRESHOLD ALL",
+        "ALTER ALERTHISTORY 1_1, 1_2 examinedBy='ann'",
+        "DROP ALERTHISTORY ALL WHERE endTime < '2013-08-06T13:20:00-06:00'",
         "CALIBRATE FORCE",
         "HELP LIST METRICCURRENT",
         "SET ECHO ON",
@@ -87,6 +92,19 @@ fn lines_of_the_manual_are_statements() {
     ] {
         assert!(parse(text).is_ok(), "{text}: {:?}", parse(text));
     }
+}
+
+#[test]
+fn the_comparison_of_a_threshold_needs_no_quotation_marks() {
+    let values = vec![("comparison".to_owned(), ">=".to_owned()), ("warning".to_owned(), "5".to_owned())];
+    let expected = Statement::Create { object_type: "THRESHOLD", name: "CL_RUNQ.c1".to_owned(), values };
+    assert_eq!(parse("create thr CL_RUNQ.c1 comparison = >=, warning=5"), Ok(expected.clone()));
+    assert_eq!(parse("create threshold CL_RUNQ.c1 comparison='>=', warning='5'"), Ok(expected));
+    let error = parse("create threshold CL_RUNQ.c1 comparison").unwrap_err().to_string();
+    assert!(error.ends_with("at the end of the command: expected ="), "{error}");
+    let targets = Targets::Named(named(&["1_1", "1_2"]));
+    let expected = Statement::Drop { object_type: "ALERTHISTORY", targets, filter: None };
+    assert_eq!(parse("drop alerth 1_1, 1_2"), Ok(expected));
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! The metrics: name, description, type, unit, and how each is computed.
 
-use super::super::names::{cell_disk_name, flash_cache_name, flash_log_name, grid_disk_name};
-use super::super::value::Value;
 use super::reading::{Counter, MeasuredObject, Reading};
+use crate::names::{cell_disk_name, flash_cache_name, flash_log_name, grid_disk_name};
 use std::sync::OnceLock;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +75,11 @@ impl Definition {
         }
     }
 
+    /// Returns whether the objects are databases or consumer groups, which exist from their first I/O on.
+    pub fn has_changing_objects(&self) -> bool {
+        matches!(self.measured, MeasuredType::ConsumerGroup | MeasuredType::Database)
+    }
+
     pub fn objects(&self, reading: &Reading) -> Vec<MeasuredObject> {
         let of_disks = |name: fn(u64, &str) -> String| {
             let cell = reading.cell();
@@ -104,35 +108,30 @@ impl Definition {
         reading.counter(self.counter, object).is_some()
     }
 
-    pub fn at(&self, reading: &Reading, object: &str) -> Option<Value> {
+    pub fn at(&self, reading: &Reading, object: &str) -> Option<f64> {
         let counted = reading.counter(self.counter, object)?;
-        let number = match self.formula {
+        Some(match self.formula {
             Formula::Total(scale) => counted / scale,
             Formula::PercentWith(other) => match counted + reading.counter(other, object)? {
                 0.0 => 100.0,
                 sum => 100.0 * counted / sum,
             },
             _ => return None,
-        };
-        Some(self.quantity(number))
+        })
     }
 
     /// Returns None if a counter does not exist or has started from zero again, or if no time has passed.
-    pub fn between(&self, before: &Reading, after: &Reading, object: &str) -> Option<Value> {
+    pub fn between(&self, before: &Reading, after: &Reading, object: &str) -> Option<f64> {
         let increase = |counter| after.increase_since(before, counter, object);
         let ratio = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         let part = increase(self.counter)?;
-        Some(self.quantity(match self.formula {
+        Some(match self.formula {
             Formula::Total(_) | Formula::PercentWith(_) => return self.at(after, object),
             Formula::PerSecond(scale) => ratio(part / scale, after.seconds_since(before)),
             Formula::Per(scale, other) => ratio(part / scale, increase(other)?),
             Formula::PercentOf(other) => 100.0 * ratio(part, increase(other)?),
             Formula::PercentOfDisks => 100.0 * ratio(part, after.seconds_since(before) * after.disks.len() as f64),
-        }))
-    }
-
-    fn quantity(&self, number: f64) -> Value {
-        Value::Quantity { number, unit: self.unit }
+        })
     }
 }
 

@@ -1,14 +1,10 @@
 //! One reading of the counters of the cell and of its machine. A cell's socket is local, so the machine is the one that runs this
 //! program.
 
-use super::super::connection::Connection;
-use super::super::error::Error;
-use crate::cell_source::{Metrics, label};
-use cellar_cell::history::Extent;
+use super::document::{Document, label};
 use serde_json::Value;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Counter {
@@ -91,9 +87,9 @@ pub struct Machine {
 }
 
 impl Reading {
-    pub fn take(cell: &Connection) -> Result<Self, Error> {
-        let (document, group) = (cell.metrics()?, cell.group()?);
-        Ok(Self { document, disks: cell_disks(&group), machine: Machine::read(), compared: Cell::default() })
+    /// Takes the metrics of a cell, in the JSON form of the HTTP endpoint, and a report of its disk group, on the machine of the cell.
+    pub fn new(document: Value, group: &Value) -> Self {
+        Self { document, disks: cell_disks(group), machine: Machine::read(), compared: Cell::default() }
     }
 
     /// Takes a record of the history of metrics. Figures of the machine are not known.
@@ -101,25 +97,8 @@ impl Reading {
         Self { disks: cell_disks(&document), document, machine: Machine::default(), compared: Cell::default() }
     }
 
-    /// Calls `visit` with each record of the history of metrics of these times, in milliseconds since 1970, after the record before
-    /// it. Returns the times of the first and the last record that the cell has.
-    pub fn history(
-        cell: &Connection,
-        times: &RangeInclusive<u64>,
-        mut visit: impl FnMut(&Self, &Self),
-    ) -> Result<Extent, Error> {
-        let mut before: Option<Self> = None;
-        cell.history(times, |document| {
-            let reading = Self::recorded(document);
-            if let Some(before) = before.as_ref().filter(|_| times.contains(&reading.time_ms())) {
-                visit(before, &reading);
-            }
-            before = Some(reading);
-        })
-    }
-
-    pub fn metrics(&self) -> Metrics<'_> {
-        Metrics(&self.document)
+    pub fn metrics(&self) -> Document<'_> {
+        Document(&self.document)
     }
 
     /// The name of the cell.
