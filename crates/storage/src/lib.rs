@@ -17,6 +17,7 @@ mod operation_counters;
 mod page_set;
 pub mod request;
 mod volume;
+mod write_back;
 
 pub use cache::{CacheStats, IoCost};
 pub use columnar::{ColumnarStats, ColumnsStored, NewColumns};
@@ -35,6 +36,7 @@ pub use volume::{
     SpacePriority, SpaceTotals, StagedUnits, StreamUsage, UnitExtent, UnitReader, UnitStored, Volume, VolumeOptions,
     disk_states, forms_new_group,
 };
+pub use write_back::{WriteBackOptions, WriteBackStats};
 
 /// Returns the time in nanoseconds since 1970.
 fn now() -> i64 {

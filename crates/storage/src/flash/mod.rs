@@ -32,6 +32,7 @@ pub use recovery::{is_plain_directory, is_usable};
 pub use setting::{FlashContent, FlashSetting};
 pub use statistics::FlashStats;
 pub(crate) use statistics::from_flash;
+pub(crate) use waiting::check as check_may_wait;
 pub use waiting::without_waiting;
 
 use crate::disk::Disk;

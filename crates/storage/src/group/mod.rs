@@ -25,6 +25,7 @@ pub use superblock::{Redundancy, State, Superblock, Uuid};
 use crate::disk::{Disk, FileStore};
 use crate::error::{Error, ErrorKind, Result};
 use crate::flash::{CellDisks, FlashCache, FlashCachedDisk};
+use crate::write_back::{WriteBack, WriteBackDisk};
 use changes::Records;
 use members::{Joining, Members, check_blank, check_options, lock_and_read};
 use mirror::{AbsentDisk, Mirror, Parts, Patience};
@@ -73,6 +74,7 @@ pub struct Group {
     mirror: Option<Arc<Mirror>>,
     /// Caches the files of the stripes.
     flash: Option<Arc<FlashCache>>,
+    write_back: Option<Arc<WriteBack>>,
     au_size: AuSize,
 }
 
@@ -197,6 +199,7 @@ impl Group {
             spread: RwLock::default(),
             mirror,
             flash: None,
+            write_back: None,
             au_size,
         };
         group.set_dropping(0);
@@ -261,17 +264,32 @@ impl Group {
         self.stripes = Growing::new(stripes);
     }
 
+    /// Lets small writes to the stripes go to a write-back log. Before the first file is opened.
+    pub fn write_back_in(&mut self, write_back: Arc<WriteBack>) {
+        self.write_back = Some(write_back);
+        let stripes = (0..self.stripes.all().len() as u16).map(|stripe| self.stripe(stripe)).collect();
+        self.stripes = Growing::new(stripes);
+    }
+
+    pub fn write_back(&self) -> Option<&Arc<WriteBack>> {
+        self.write_back.as_ref()
+    }
+
     /// Returns the flash cache in front of the stripes.
     pub fn flash(&self) -> Option<&Arc<FlashCache>> {
         self.flash.as_ref()
     }
 
-    /// Returns a stripe of the placement, behind the flash cache if there is one.
+    /// Returns a stripe of the placement, behind the flash cache and write-back if they are in use.
     fn stripe(&self, stripe: u16) -> Arc<dyn FileStore> {
         let disk = self.placement.stripe(stripe);
-        match &self.flash {
+        let cached: Arc<dyn FileStore> = match &self.flash {
             Some(flash) => Arc::new(FlashCachedDisk::new(disk, stripe, flash.clone())),
             None => disk,
+        };
+        match &self.write_back {
+            Some(write_back) => Arc::new(WriteBackDisk::new(cached, stripe, write_back.clone())),
+            None => cached,
         }
     }
 

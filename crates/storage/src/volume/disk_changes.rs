@@ -88,8 +88,9 @@ impl Volume {
             self.stores.lock().add(number, &engine, self.group.stripes().len())?;
             let wanted = self.commit_group_values([(WANTED.to_owned(), Some(1))]);
             let joined = wanted.and_then(|()| {
-                // Before the disk is a member: a start without the other disks must know which flash log it needs.
+                // Before the disk is a member: a start without the other disks must know which flash log and write-back log it needs.
                 let _notes = self.give_flash_log_notes_to(engine.as_ref())?;
+                let _write_back_notes = self.give_write_back_notes_to(engine.as_ref())?;
                 self.group.join(&engine, superblock, add_space)
             });
             if let Err(error) = joined {

@@ -6,6 +6,7 @@ use crate::error::{Context, Result};
 use crate::file::FileData;
 use crate::flash_log::{FlashLog, FlashLogStats, Lost, NotesGuard, Opening};
 use crate::meta::CommitSequence;
+use crate::write_back::{self, WriteBack};
 use cellar_format::wire::FileType;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -58,6 +59,14 @@ impl Volume {
     pub(super) fn give_flash_log_notes_to(&self, disk: &dyn Disk) -> Result<Option<NotesGuard<'_>>> {
         let Some(log) = self.flash_log.get() else { return FlashLog::clear_notes_of(disk).map(|()| None) };
         log.give_notes_to(disk).map(Some)
+    }
+
+    /// As [`Self::give_flash_log_notes_to`], for the write-back log.
+    pub(super) fn give_write_back_notes_to(&self, disk: &dyn Disk) -> Result<Option<write_back::NotesGuard<'_>>> {
+        match self.group.write_back() {
+            Some(write_back) => write_back.give_notes_to(disk),
+            None => WriteBack::clear_notes_of(disk).map(|()| None),
+        }
     }
 
     /// Lets the cell disks have everything, before a clean stop.

@@ -75,6 +75,7 @@ use crate::group::Group;
 use crate::iorm::Medium;
 use crate::meta::{CommitSequence, Stores};
 use crate::now;
+use crate::write_back::WriteBackStats;
 use background::Background;
 use checkpoints::CheckpointRequests;
 use free_space::FreeSpace;
@@ -142,7 +143,8 @@ impl Volume {
 
     /// Makes every change durable and stops. The volume must not be used afterwards.
     pub fn close(&self) -> Result<()> {
-        let result = self.sync().and_then(|()| self.close_flash_log());
+        let close_write_back = || self.group.write_back().map_or(Ok(()), |write_back| write_back.close());
+        let result = self.sync().and_then(|()| self.close_flash_log()).and_then(|()| close_write_back());
         self.abandon();
         if result.is_ok() {
             if let Some(flash) = self.group.flash()
@@ -170,6 +172,9 @@ impl Volume {
         self.prefetcher.stop();
         if let Some(log) = self.flash_log.get() {
             log.stop();
+        }
+        if let Some(write_back) = self.group.write_back() {
+            write_back.stop();
         }
         if let Some(flash) = self.group.flash() {
             flash.stop();
@@ -262,6 +267,11 @@ impl Volume {
         self.group.flash().map(|flash| flash.stats()).or_else(unusable)
     }
 
+    /// Returns the counters of write-back; None if everything is written through.
+    pub fn write_back_stats(&self) -> Option<WriteBackStats> {
+        self.group.write_back().map(|write_back| write_back.stats())
+    }
+
     /// Returns the setting of a file; None if no flash cache is configured.
     pub fn flash_setting(&self, ino: Ino) -> Option<FlashSetting> {
         self.options.flash.as_ref()?;
@@ -343,6 +353,9 @@ impl Drop for Volume {
         self.prefetcher.stop();
         if let Some(log) = self.flash_log.get() {
             log.stop();
+        }
+        if let Some(write_back) = self.group.write_back() {
+            write_back.stop();
         }
         if let Some(flash) = self.group.flash() {
             flash.stop();

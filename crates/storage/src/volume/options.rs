@@ -6,6 +6,7 @@ use crate::flash::FlashOptions;
 use crate::flash_log::FlashLogOptions;
 use crate::group::mirror::Patience;
 use crate::group::{AuSize, GroupOptions, Redundancy};
+use crate::write_back::WriteBackOptions;
 use cellar_format::wire::FileType;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +50,8 @@ pub struct VolumeOptions {
     pub wal_passthrough: bool,
     /// Caches pages of files on flash disks.
     pub flash: Option<FlashOptions>,
+    /// Writes small changes to a log on the disks of the flash cache, and to the cell disks later.
+    pub write_back: Option<WriteBackOptions>,
     /// Writes redo to a flash disk, too, and acknowledges it when flash or the cell disks have it.
     pub flash_log: Option<FlashLogOptions>,
     /// Threads that load regions ahead of scans.
@@ -95,6 +98,7 @@ impl Default for VolumeOptions {
             cache_bytes: 64 << 20,
             wal_passthrough: false,
             flash: None,
+            write_back: None,
             flash_log: None,
             prefetch_threads: 8,
             handles_max: 4096,

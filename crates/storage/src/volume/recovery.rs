@@ -17,6 +17,7 @@ use crate::group::Group;
 use crate::group::mirror::Mirror;
 use crate::group::rebalance::{inode_of, key_of};
 use crate::meta::{AuKey, Batch, CommitSequence, Contents, FIRST_INO, Inode, Kind, Stores};
+use crate::write_back::{Left, WriteBack};
 use cellar_format::units::BLOCK_BYTES;
 use parking_lot::{Mutex, RwLock};
 use std::ops::Range;
@@ -44,6 +45,7 @@ impl Volume {
         group.mark_ready()?;
         let redo = open_flash_log(&group, &options)?;
         open_flash(&mut group, &options)?;
+        let left = open_write_back(&mut group, &options)?;
         let mut volume = Self::assemble(group, stores, contents, free_space, options)?;
         volume.start_flash()?;
         volume.open_columnar();
@@ -54,6 +56,7 @@ impl Volume {
         volume.restore_rebalance();
         *volume.saved_facts.lock() = facts.and_then(|facts| facts.compare(&volume.namespace.read()));
         remove_orphans(&volume.group, &volume.namespace.read())?;
+        volume.start_write_back(left)?;
         volume.recover_units()?;
         volume.free_space.replenish();
         volume.configure_file_redundancy(is_new)?;
@@ -171,6 +174,19 @@ impl Volume {
         })
     }
 
+    /// Writes the pages that an earlier process left in the write-back log to the cell disks, and begins a log.
+    fn start_write_back(&self, left: Left) -> Result<()> {
+        let (write_back, cell_disks) = (self.group.write_back(), self.group.cell_disks());
+        let disks = flash_disks(&self.group, &self.options);
+        let is_known = |object: Object| self.file(object.ino).is_ok();
+        let stripes = self.group.stripes();
+        left.apply(write_back.map(|one| &**one), stripes, (disks, cell_disks.as_ref()), is_known)?;
+        match (write_back, &self.options.write_back) {
+            (Some(write_back), Some(options)) => write_back.start(options, disks, &cell_disks),
+            _ => Ok(()),
+        }
+    }
+
     /// Opens the columnar cache on the disks of the flash cache, and removes what an earlier process left there.
     fn open_columnar(&mut self) {
         let (Some(flash), Some(options)) = (self.group.flash().filter(|flash| flash.is_on()), &self.options.flash)
@@ -235,6 +251,20 @@ fn open_flash(group: &mut Group, options: &VolumeOptions) -> Result<()> {
             Ok(())
         }
     }
+}
+
+fn flash_disks<'a>(group: &'a Group, options: &'a VolumeOptions) -> &'a [Arc<dyn Disk>] {
+    let configured = || options.flash.as_ref().map_or(&[][..], |flash| &flash.disks);
+    group.flash().map_or_else(configured, |flash| flash.disks())
+}
+
+/// Reads what an earlier process left in the write-back log, whether or not a log is to be used now.
+fn open_write_back(group: &mut Group, options: &VolumeOptions) -> Result<Left> {
+    let left = Left::read(flash_disks(group, options), group.cell_disks().as_ref(), options.force_degraded)?;
+    if let Some(flash) = group.flash().filter(|_| options.write_back.is_some()) {
+        group.write_back_in(Arc::new(WriteBack::new(flash.clone())));
+    }
+    Ok(left)
 }
 
 fn root_directory(options: &VolumeOptions) -> Inode {

@@ -124,6 +124,44 @@ pub fn change(
     Ok(())
 }
 
+/// Writes whole pages of 8 KiB within a file, as PostgreSQL does: one page, or a few, again and again near the start of the file.
+pub fn overwrite_pages(
+    volume: &Volume,
+    files: &mut BTreeMap<String, File>,
+    count: u64,
+    random: &mut Random,
+) -> Result<()> {
+    const BLOCK: usize = 8192;
+    for _ in 0..count {
+        let long = files.values_mut().filter(|file| !file.is_unlinked && file.content().len() >= 4 * BLOCK);
+        let mut long: Vec<&mut File> = long.collect();
+        if long.is_empty() {
+            return Ok(());
+        }
+        let file = long.swap_remove(random.below(long.len() as u64) as usize);
+        let blocks = (file.content().len() / BLOCK) as u64;
+        let limit = if random.below(2) == 0 { blocks - 2 } else { 2 };
+        let (first, count) = (random.below(limit) as usize, 1 + random.below(2) as usize);
+        let data = random.bytes(count * BLOCK);
+        let mut content = file.content().clone();
+        content[first * BLOCK..first * BLOCK + data.len()].copy_from_slice(&data);
+        file.versions.push(content);
+        volume.write(file.ino, (first * BLOCK) as u64, &data)?;
+        if random.below(6) == 0 {
+            volume.fsync(file.ino)?;
+            file.synced();
+        }
+    }
+    Ok(())
+}
+
+/// Checks that each file has the content of the last change.
+pub fn check_current(volume: &Volume, files: &BTreeMap<String, File>) {
+    for (name, file) in files.iter().filter(|(_, file)| !file.is_unlinked) {
+        assert!(read_all(volume, file.ino) == *file.content(), "{name} does not have its last content");
+    }
+}
+
 /// Checks the files after a loss of power. Their content becomes the new synced state.
 pub fn check(volume: &Volume, files: &mut BTreeMap<String, File>) {
     let mut found = Vec::new();

@@ -1,0 +1,223 @@
+//! Writing dirty pages to the cell disks, in the order of their offsets.
+
+use super::WriteBack;
+use super::format::{PAGE, PAGE_BYTES, PIECES_MAX, Piece};
+use super::log::{Log, Purpose, Refused};
+use super::object::{Cleaned, DirtyObject, Place};
+use crate::request::{Origin, within};
+use parking_lot::{Condvar, Mutex};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Successive pages are written to the cell disks in requests of this size.
+const RUN_PAGES: usize = 128;
+/// A destage begins when the log has this part of its segments in use, in percent.
+const USED_PERCENT: usize = 50;
+/// After an error, a destage is repeated after this time.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    is_due: bool,
+    is_stopped: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct Destager {
+    /// Held during a destage.
+    destaging: Mutex<()>,
+    waiting: Mutex<Waiting>,
+    wake: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Destager {
+    pub fn start(&self, write_back: &Arc<WriteBack>) -> io::Result<()> {
+        let (write_back, builder) = (write_back.clone(), std::thread::Builder::new().name("destage".into()));
+        *self.thread.lock() = Some(builder.spawn(move || within(Origin::CELL, || work(&write_back)))?);
+        Ok(())
+    }
+
+    pub fn stop(&self) {
+        self.waiting.lock().is_stopped = true;
+        self.wake.notify_all();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            ::log::error!("the thread that destages panicked");
+        }
+    }
+
+    fn request(&self) {
+        self.waiting.lock().is_due = true;
+        self.wake.notify_one();
+    }
+}
+
+fn work(write_back: &WriteBack) {
+    let destager = &write_back.destager;
+    loop {
+        {
+            let mut waiting = destager.waiting.lock();
+            while !waiting.is_due && !waiting.is_stopped {
+                destager.wake.wait(&mut waiting);
+            }
+            if waiting.is_stopped {
+                return;
+            }
+            waiting.is_due = false;
+        }
+        if let Err(error) = write_back.destage() {
+            ::log::error!("could not write pages of the write-back log to the cell disks: {error}");
+            let mut waiting = destager.waiting.lock();
+            if !waiting.is_stopped {
+                destager.wake.wait_for(&mut waiting, RETRY_DELAY);
+            }
+        }
+    }
+}
+
+impl WriteBack {
+    /// Wakes the background thread if much of the log is in use.
+    pub(super) fn destage_if_due(&self, log: &Log) {
+        let (used, max) = log.used_segments();
+        if used * 100 >= max * USED_PERCENT {
+            self.destager.request();
+        }
+    }
+
+    /// Writes all pages that are dirty now to the cell disks, and frees their space in the log.
+    pub(super) fn destage(&self) -> io::Result<()> {
+        let Some(log) = self.log() else { return Ok(()) };
+        let _one_at_a_time = self.destager.destaging.lock();
+        let mut objects: Vec<Arc<DirtyObject>> = self.objects.lock().values().cloned().collect();
+        objects.retain(|object| object.is_dirty());
+        objects.sort_by_key(|object| (object.object.stripe, object.object.ino));
+        let mut result = Ok(());
+        for batch in objects.chunks(PIECES_MAX) {
+            let mut cleaned = Vec::new();
+            for object in batch {
+                let _cleaning = object.cleaning.lock();
+                match self.write_down(log, object, 0..u32::MAX) {
+                    Ok(pages) => cleaned.extend(pages),
+                    Err(error) => result = Err(error),
+                }
+            }
+            self.finish(log, Purpose::Destage, &cleaned, |cleaned| {
+                // Another one that writes these pages down must have ended: writes to them pass the log from now on.
+                let _cleaning = cleaned.object.cleaning.lock();
+                cleaned.finish()
+            })?;
+        }
+        log.trim()?;
+        result
+    }
+
+    /// Writes the dirty pages of a range durably to the cell disks. The pages stay dirty until [`Self::finish`]. The caller
+    /// holds the cleaning lock.
+    fn write_down(&self, log: &Log, object: &Arc<DirtyObject>, pages: Range<u32>) -> io::Result<Option<Cleaned>> {
+        let dirty = object.dirty(pages);
+        if dirty.is_empty() {
+            return Ok(None);
+        }
+        let store = self.stripes.read().get(&object.object.stripe).cloned();
+        let file = match store {
+            Some(store) => store.open(object.object.ino, object.object.stream, false)?,
+            None => None,
+        };
+        let file = file.ok_or_else(|| io::Error::other("a file with pages in the write-back log is missing"))?;
+        for run in runs(&dirty) {
+            let mut bytes = vec![0; run.len() * PAGE_BYTES];
+            for ((_, place), page) in run.iter().zip(bytes.chunks_exact_mut(PAGE_BYTES)) {
+                log.read(&place.segment, page, place.offset, false)?;
+            }
+            file.write_at(&bytes, u64::from(run[0].0) * PAGE)?;
+            self.counters.destaged_pages.fetch_add(run.len() as u64, Ordering::Relaxed);
+            self.counters.destage_requests.fetch_add(1, Ordering::Relaxed);
+        }
+        // The kernel reports an error of earlier writes to the file once: here.
+        file.sync().inspect_err(|_| object.has_failed_sync.store(true, Ordering::Release))?;
+        Ok(Some(Cleaned::new(object.clone(), &dirty)))
+    }
+
+    /// Makes durable that pages are clean, then calls `forget` for each.
+    fn finish(
+        &self,
+        log: &Log,
+        purpose: Purpose,
+        cleaned: &[Cleaned],
+        forget: impl Fn(&Cleaned) -> u64,
+    ) -> io::Result<()> {
+        if cleaned.is_empty() {
+            return Ok(());
+        }
+        let pieces: Vec<Piece> = cleaned.iter().map(Cleaned::piece).collect();
+        self.record(log, purpose, &pieces)?;
+        let removed = cleaned.iter().map(forget).sum();
+        self.counters.dirty_pages.fetch_sub(removed, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes a record without pages durable.
+    fn record(&self, log: &Log, purpose: Purpose, pieces: &[Piece]) -> io::Result<()> {
+        match log.append(purpose, pieces, &[]) {
+            Ok(appended) => log.flush(appended.sequence),
+            Err(Refused::Full) => Err(io::ErrorKind::StorageFull.into()),
+            Err(Refused::Failed(error)) => Err(error),
+        }
+    }
+
+    /// Runs `change`, which needs space in the log for a record: after a destage if the log is full. The caller holds no lock of
+    /// an object.
+    pub(super) fn with_space(&self, mut change: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+        loop {
+            match change() {
+                Err(error)
+                    if error.kind() == io::ErrorKind::StorageFull && self.log().is_some_and(Log::is_nearly_full) =>
+                {
+                    crate::flash::check_may_wait()?;
+                    self.destage()?;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Writes the dirty pages of a range to the cell disks. Afterwards they are not dirty. The caller holds the cleaning lock.
+    pub(super) fn clean(&self, object: &Arc<DirtyObject>, pages: Range<u32>) -> io::Result<()> {
+        let Some(log) = self.log() else { return Ok(()) };
+        let cleaned = self.write_down(log, object, pages)?;
+        self.finish(log, Purpose::Removal, cleaned.as_slice(), Cleaned::finish)
+    }
+
+    /// Ends that pages from one on are dirty, because they do not exist any more, or the file is about to be removed. The caller
+    /// holds the cleaning lock.
+    pub(super) fn drop_from(&self, object: &DirtyObject, first: u32) -> io::Result<()> {
+        let Some(log) = self.log() else { return Ok(()) };
+        let (is_dirty, up_to) = {
+            let state = object.state.lock();
+            (state.pages.range(first..).next().is_some(), state.last)
+        };
+        if !is_dirty {
+            return Ok(());
+        }
+        // Without a flash disk, the cell disks say that no record counts.
+        if log.is_alive() {
+            let piece = Piece::Clean { object: object.object, first, last: u32::MAX, up_to };
+            self.record(log, Purpose::Removal, &[piece])?;
+        }
+        let removed = object.state.lock().remove_from(first);
+        self.counters.dirty_pages.fetch_sub(removed, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Splits pages into runs of successive ones.
+fn runs(dirty: &[(u32, Place)]) -> impl Iterator<Item = &[(u32, Place)]> {
+    let successive = dirty.chunk_by(|(one, _), (next, _)| one + 1 == *next);
+    successive.flat_map(|run| run.chunks(RUN_PAGES))
+}

@@ -1,0 +1,392 @@
+//! The log: segments of records, on each flash disk the same ones.
+//!
+//! Invariants:
+//! - Nothing is written twice to the same place, and no segment number is used twice, so bytes that were read at a place are
+//!   those of the page version that was written there.
+//! - A record is durable on all flash disks that the cell disks name before a sync of a file relies on it. A flash disk
+//!   whose operation fails leaves the notes of the cell disks first.
+//! - A segment is removed after a durable record says that its records do not count; that record follows a flush of all
+//!   records that replaced pages of the segment.
+
+use super::format::{BLOCK, Note, PAGE, PAGE_BYTES, PAGES_MAX, Piece, RecordHeader};
+use super::notes;
+use crate::disk::{Disk, DiskFile, Stream};
+use crate::flash::{CellDisks, Generation};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Inode numbers of segments on flash disks begin here, above those of the flash cache.
+const SEGMENT_INO_FIRST: u64 = 1 << 40;
+
+/// What a record is for. A destage must find space for its records, whatever was written before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    Destage,
+    /// Pages that do not exist any more.
+    Removal,
+    Pages,
+}
+
+impl Purpose {
+    /// Returns the segments that the record leaves to others.
+    fn spare(self) -> usize {
+        self as usize
+    }
+}
+
+/// Returns whether a file of a flash disk is a segment of the log.
+pub fn is_segment(ino: u64, stream: Stream) -> bool {
+    ino >= SEGMENT_INO_FIRST && stream == Stream::Data
+}
+
+#[derive(Debug)]
+pub struct Segment {
+    ino: u64,
+    /// The sequence of the first record.
+    first: u64,
+    /// By number of the flash disk; None where the segment could not be created.
+    files: Vec<Option<Arc<dyn DiskFile>>>,
+    /// Pages of the index.
+    live: AtomicU32,
+    /// Whether its names are durable.
+    is_named: AtomicBool,
+}
+
+impl Segment {
+    /// Counts that the index does not name one of the segment's pages any more.
+    pub fn remove_live(&self) {
+        self.live.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[derive(Debug)]
+struct Tail {
+    /// Sequence of the next record.
+    next: u64,
+    /// No record with a lower sequence counts.
+    oldest: u64,
+    next_ino: u64,
+    open: Option<(Arc<Segment>, u64)>,
+    /// Oldest first.
+    closed: VecDeque<Arc<Segment>>,
+    /// Segments with records that are not durable.
+    unsynced: Vec<Arc<Segment>>,
+}
+
+/// Why a record was not written.
+#[derive(Debug)]
+pub enum Refused {
+    /// The caller makes pages clean, and tries again.
+    Full,
+    Failed(io::Error),
+}
+
+/// Where a record was written.
+#[derive(Debug)]
+pub struct Appended {
+    pub segment: Arc<Segment>,
+    /// The offset of the first page.
+    pub offset: u64,
+    pub sequence: u64,
+}
+
+#[derive(Debug)]
+pub struct Log {
+    disks: Vec<Arc<dyn Disk>>,
+    cell_disks: Arc<dyn CellDisks>,
+    generation: Generation,
+    segment_bytes: u64,
+    segments_max: usize,
+    /// By number of the flash disk. Set after the cell disks record that the disk does not count.
+    failed: Vec<AtomicBool>,
+    /// The note of the cell disks. Held while it changes.
+    note: Mutex<Note>,
+    tail: Mutex<Tail>,
+    /// Held during a flush.
+    flushing: Mutex<()>,
+    flushed: AtomicU64,
+    /// Set after an error that left a gap in the log: nothing may rely on later records.
+    is_broken: AtomicBool,
+}
+
+impl Log {
+    /// Begins an empty log, with the size and the maximum number of its segments. Its flash disks have the generation, and the
+    /// cell disks name no log.
+    pub fn begin(
+        generation: Generation,
+        disks: Vec<Arc<dyn Disk>>,
+        cell_disks: Arc<dyn CellDisks>,
+        (segment_bytes, segments_max): (u64, usize),
+    ) -> crate::error::Result<Self> {
+        let note = Note { generation, value: (1 << disks.len()) - 1 };
+        notes::write(cell_disks.as_ref(), Some(&note))?;
+        let (open, closed, unsynced) = (None, VecDeque::new(), Vec::new());
+        let tail = Tail { next: 1, oldest: 1, next_ino: SEGMENT_INO_FIRST, open, closed, unsynced };
+        Ok(Self {
+            failed: disks.iter().map(|_| AtomicBool::new(false)).collect(),
+            disks,
+            cell_disks,
+            generation,
+            segment_bytes,
+            segments_max,
+            note: Mutex::new(note),
+            tail: Mutex::new(tail),
+            flushing: Mutex::new(()),
+            flushed: AtomicU64::new(0),
+            is_broken: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns the maximum pages of a record.
+    pub fn pages_max(&self) -> usize {
+        ((self.segment_bytes as usize - BLOCK) / PAGE_BYTES).min(PAGES_MAX)
+    }
+
+    /// Returns the segments in use, and the maximum.
+    pub fn used_segments(&self) -> (usize, usize) {
+        let tail = self.tail.lock();
+        (tail.closed.len() + usize::from(tail.open.is_some()), self.segments_max)
+    }
+
+    /// Returns whether pages may soon be refused.
+    pub fn is_nearly_full(&self) -> bool {
+        let (used, max) = self.used_segments();
+        used + Purpose::Pages.spare() >= max
+    }
+
+    /// Returns whether a flash disk is left. If there is none, the cell disks say that no record counts.
+    pub fn is_alive(&self) -> bool {
+        self.failed.iter().any(|failed| !failed.load(Ordering::Acquire))
+    }
+
+    /// Returns whether records can be written.
+    pub fn is_writable(&self) -> bool {
+        !self.is_broken.load(Ordering::Acquire)
+    }
+
+    fn is_failed(&self, disk: usize) -> bool {
+        self.failed[disk].load(Ordering::Acquire)
+    }
+
+    /// Leaves a flash disk out. Durable on return: without this, a start could take an older page from the disk.
+    fn fail_disk(&self, disk: usize, error: &io::Error) -> io::Result<()> {
+        let mut note = self.note.lock();
+        if self.is_failed(disk) {
+            return Ok(());
+        }
+        let left = Note { value: note.value & !(1 << disk), ..*note };
+        notes::write(self.cell_disks.as_ref(), Some(&left)).map_err(|error| io::Error::other(error.to_string()))?;
+        *note = left;
+        self.failed[disk].store(true, Ordering::Release);
+        let (path, others) = (self.disks[disk].path().display(), left.value.count_ones());
+        match others {
+            0 => log::error!(
+                "flash disk {path} failed: {error}; no flash disk is left that has the pages which the cell disks lack: reads of \
+                 these pages fail; replace the flash disk"
+            ),
+            _ => log::error!(
+                "flash disk {path} failed: {error}; the write-back log is on {others} flash disk now; replace the flash disk and \
+                 restart the cell"
+            ),
+        }
+        Ok(())
+    }
+
+    /// Runs `work` for each flash disk that has not failed. A disk whose operation fails leaves the log. Fails if no disk is left.
+    fn on_each(&self, work: impl Fn(usize, &Arc<dyn Disk>) -> io::Result<()>) -> io::Result<()> {
+        if !self.is_writable() {
+            return Err(io::Error::other("an earlier write to the write-back log failed"));
+        }
+        let result = self.try_on_each(work);
+        if result.is_err() {
+            self.is_broken.store(true, Ordering::Release);
+        }
+        result
+    }
+
+    fn try_on_each(&self, work: impl Fn(usize, &Arc<dyn Disk>) -> io::Result<()>) -> io::Result<()> {
+        for (number, disk) in self.disks.iter().enumerate() {
+            if !self.is_failed(number)
+                && let Err(error) = work(number, disk)
+            {
+                self.fail_disk(number, &error)?;
+            }
+        }
+        match self.is_alive() {
+            true => Ok(()),
+            false => Err(io::Error::other("all flash disks of the write-back log have failed")),
+        }
+    }
+
+    /// Appends a record. Its pages count as pages of the index.
+    pub fn append(&self, purpose: Purpose, pieces: &[Piece], payload: &[u8]) -> Result<Appended, Refused> {
+        let mut tail = self.tail.lock();
+        let length = (BLOCK + payload.len()) as u64;
+        assert!(length <= self.segment_bytes, "a record of {length} bytes");
+        let fits = |(_, used): &(Arc<Segment>, u64)| used + length <= self.segment_bytes;
+        if !tail.open.as_ref().is_some_and(fits) {
+            let used = tail.closed.len() + usize::from(tail.open.is_some());
+            if used + purpose.spare() >= self.segments_max {
+                return Err(Refused::Full);
+            }
+            self.open_segment(&mut tail).map_err(Refused::Failed)?;
+        }
+        let (segment, start) = tail.open.clone().expect("a segment is open");
+        let numbers = (tail.next, tail.oldest, self.flushed.load(Ordering::Acquire));
+        let record = RecordHeader::new(self.generation, numbers).encode(pieces, payload);
+        let write = |disk: usize, _: &Arc<dyn Disk>| match &segment.files[disk] {
+            Some(file) => file.write_at(&record, start),
+            None => Err(io::Error::other("a segment is missing")),
+        };
+        // Also after an error: a part of the record may have arrived.
+        tail.open = Some((segment.clone(), start + length));
+        tail.next += 1;
+        if !tail.unsynced.iter().any(|unsynced| Arc::ptr_eq(unsynced, &segment)) {
+            tail.unsynced.push(segment.clone());
+        }
+        // Before the segment can be closed, and removed.
+        segment.live.fetch_add((payload.len() / PAGE_BYTES) as u32, Ordering::AcqRel);
+        self.on_each(write).map_err(Refused::Failed)?;
+        Ok(Appended { segment, offset: start + BLOCK as u64, sequence: numbers.0 })
+    }
+
+    fn open_segment(&self, tail: &mut Tail) -> io::Result<()> {
+        let ino = tail.next_ino;
+        let files = Mutex::new(vec![None; self.disks.len()]);
+        self.on_each(|number, disk| {
+            let file = disk.open(ino, Stream::Data, true)?.expect("a disk creates a missing file");
+            file.allocate(0, self.segment_bytes, true)?;
+            files.lock()[number] = Some(file);
+            Ok(())
+        })?;
+        tail.next_ino += 1;
+        let (files, live, is_named) = (files.into_inner(), AtomicU32::new(0), AtomicBool::new(false));
+        let segment = Segment { ino, first: tail.next, files, live, is_named };
+        if let Some((full, _)) = tail.open.replace((Arc::new(segment), 0)) {
+            tail.closed.push_back(full);
+        }
+        Ok(())
+    }
+
+    /// Makes all records up to a sequence durable.
+    pub fn flush(&self, sequence: u64) -> io::Result<()> {
+        if self.flushed.load(Ordering::Acquire) >= sequence {
+            return Ok(());
+        }
+        // One at a time: the kernel reports the error of a sync once.
+        let _flushing = self.flushing.lock();
+        if self.flushed.load(Ordering::Acquire) >= sequence {
+            return Ok(());
+        }
+        let (unsynced, last) = {
+            let mut tail = self.tail.lock();
+            (std::mem::take(&mut tail.unsynced), tail.next - 1)
+        };
+        let sync = |number: usize, disk: &Arc<dyn Disk>| {
+            for segment in &unsynced {
+                let file = segment.files[number].as_ref();
+                file.ok_or_else(|| io::Error::other("a segment is missing"))?.sync()?;
+                if !segment.is_named.load(Ordering::Acquire) {
+                    disk.sync_name(segment.ino)?;
+                }
+            }
+            Ok(())
+        };
+        if let Err(error) = self.on_each(sync) {
+            self.tail.lock().unsynced.extend(unsynced);
+            return Err(error);
+        }
+        unsynced.iter().for_each(|segment| segment.is_named.store(true, Ordering::Release));
+        self.flushed.fetch_max(last, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Makes all records durable.
+    pub fn flush_all(&self) -> io::Result<()> {
+        let last = self.tail.lock().next - 1;
+        self.flush(last)
+    }
+
+    /// Reads bytes of a page from the first flash disk that returns them.
+    pub fn read(&self, segment: &Segment, buffer: &mut [u8], offset: u64, direct: bool) -> io::Result<()> {
+        debug_assert!(buffer.len() as u64 <= PAGE);
+        let mut result = Err(io::Error::other("the flash disks that have the page have failed"));
+        for (number, file) in segment.files.iter().enumerate() {
+            let Some(file) = file.as_ref().filter(|_| !self.is_failed(number)) else { continue };
+            let read = match direct {
+                true => file.read_direct(buffer, offset),
+                false => file.read_at(buffer, offset),
+            };
+            result = match read {
+                Ok(count) if count == buffer.len() => return Ok(()),
+                Ok(_) => Err(io::Error::other("a segment of the write-back log ends before a page")),
+                Err(error) => Err(error),
+            };
+        }
+        result
+    }
+
+    /// Removes the oldest segments of which no page counts any more.
+    pub fn trim(&self) -> io::Result<()> {
+        let (last, unused) = {
+            let tail = self.tail.lock();
+            let is_unused = |segment: &&Arc<Segment>| segment.live.load(Ordering::Acquire) == 0;
+            (tail.next - 1, tail.closed.iter().take_while(is_unused).count())
+        };
+        if unused == 0 {
+            return Ok(());
+        }
+        // The records that replaced their pages.
+        self.flush(last)?;
+        let removed: Vec<Arc<Segment>> = {
+            let mut tail = self.tail.lock();
+            let removed = tail.closed.drain(..unused).collect();
+            let open = tail.open.as_ref().map(|(open, _)| open.first);
+            tail.oldest = tail.closed.front().map(|segment| segment.first).or(open).unwrap_or(tail.next);
+            removed
+        };
+        let appended = match self.append(Purpose::Destage, &[], &[]) {
+            Ok(appended) => appended,
+            // Segments were removed from the list, so there is space.
+            Err(Refused::Full) => return Err(io::Error::other("the write-back log has no space")),
+            Err(Refused::Failed(error)) => return Err(error),
+        };
+        self.flush(appended.sequence)?;
+        self.on_each(|_, disk| removed.iter().try_for_each(|segment| disk.remove(segment.ino, Stream::Data)))
+    }
+
+    /// Returns the note of the cell disks, which does not change while the caller keeps the guard.
+    pub fn note(&self) -> parking_lot::MutexGuard<'_, Note> {
+        self.note.lock()
+    }
+
+    /// Lets the cell disks name no log. No page counts any more.
+    pub fn end(&self) -> crate::error::Result<()> {
+        let _note = self.note.lock();
+        notes::write(self.cell_disks.as_ref(), None)?;
+        remove_segments(&self.disks);
+        Ok(())
+    }
+}
+
+/// Writes the generation of a new log to its flash disks.
+pub fn name_disks(disks: &[Arc<dyn Disk>], generation: Generation) -> io::Result<()> {
+    let mut numbered = (0..).zip(disks);
+    numbered.try_for_each(|(value, disk)| disk.write_note(notes::DISK_NOTE, &Note { generation, value }.encode()))
+}
+
+/// Removes the segments of logs that no cell disk names. An error is logged: the next start tries again.
+pub fn remove_segments(disks: &[Arc<dyn Disk>]) {
+    let remove = |disk: &Arc<dyn Disk>| -> io::Result<()> {
+        let files = disk.backing_files()?.into_iter().filter(|(ino, stream)| is_segment(*ino, *stream));
+        files.into_iter().try_for_each(|(ino, stream)| disk.remove(ino, stream))
+    };
+    for disk in disks {
+        if let Err(error) = remove(disk) {
+            log::warn!("could not remove the write-back log on flash disk {}: {error}", disk.path().display());
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Write-back: small writes of whole pages go to a log on flash disks, and to the cell disks later.
+//!
+//! A write-back disk is above the flash cache and the stripes, so a destage is an ordinary change for them. `README.md` beside
+//! this file has the rules that keep every synced page after a crash.
+//!
+//! Lock order: destage, cleaning of an object, state of an object, log. None of the last two is held while a cell disk is written.
+
+mod destage;
+mod disk;
+mod format;
+mod log;
+mod notes;
+mod object;
+mod recovery;
+
+pub use disk::WriteBackDisk;
+pub use recovery::Left;
+
+use crate::disk::{Disk, FileStore};
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::flash::{CellDisks, FlashCache, Generation, Object};
+use ::log::info;
+use destage::Destager;
+use log::Log;
+use object::DirtyObject;
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// The write-back log of a volume, on the first two disks of its flash cache.
+#[derive(Debug, Clone, Copy)]
+pub struct WriteBackOptions {
+    /// Bytes of the log on each of its flash disks.
+    pub size: u64,
+    pub segment_bytes: u64,
+    /// Allows a log on one flash disk, whose failure loses pages that the cell disks lack.
+    pub allows_one_disk: bool,
+    /// Destages in a background thread. Without it, pages stay in flash until the log is full or the volume is closed.
+    pub destages_in_background: bool,
+}
+
+impl WriteBackOptions {
+    /// The smallest number of segments.
+    const SEGMENTS_MIN: u64 = 6;
+}
+
+/// What write-back did since the volume was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WriteBackStats {
+    /// Bytes of pages that the cell disks do not have yet.
+    pub dirty_bytes: u64,
+    /// Bytes of pages that were written to flash, and those among them that were dirty before.
+    pub written_bytes: u64,
+    pub overwritten_bytes: u64,
+    /// Bytes that were written from flash to the cell disks, and the requests for them.
+    pub destaged_bytes: u64,
+    pub destage_requests: u64,
+    /// Bytes that the start found in flash and wrote to the cell disks.
+    pub recovered_bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    dirty_pages: AtomicU64,
+    written_pages: AtomicU64,
+    overwritten_pages: AtomicU64,
+    destaged_pages: AtomicU64,
+    destage_requests: AtomicU64,
+    recovered_pages: AtomicU64,
+}
+
+#[derive(Debug)]
+pub struct WriteBack {
+    cache: Arc<FlashCache>,
+    /// Empty until the start, when everything is written through. Set once.
+    log: OnceLock<Log>,
+    /// Set after a clean stop: everything is written through.
+    is_ended: std::sync::atomic::AtomicBool,
+    /// What is below, by number of the stripe.
+    stripes: RwLock<HashMap<u16, Arc<dyn FileStore>>>,
+    objects: Mutex<HashMap<Object, Arc<DirtyObject>>>,
+    destager: Destager,
+    counters: Counters,
+}
+
+impl WriteBack {
+    pub fn new(cache: Arc<FlashCache>) -> Self {
+        Self {
+            cache,
+            log: OnceLock::new(),
+            is_ended: Default::default(),
+            stripes: RwLock::default(),
+            objects: Mutex::default(),
+            destager: Destager::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Begins a log. What an earlier one has was written to the cell disks, and they name none.
+    pub fn start(
+        self: &Arc<Self>,
+        options: &WriteBackOptions,
+        disks: &[Arc<dyn Disk>],
+        cell_disks: &Arc<dyn CellDisks>,
+    ) -> Result<()> {
+        let disks = disks[..disks.len().min(2)].to_vec();
+        if disks.len() < 2 && !options.allows_one_disk {
+            let message = "write-back needs two flash disks: if the only one fails, pages are lost that the cell disks lack; add a \
+                           flash disk, or use write-through";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        let segments = options.size / options.segment_bytes;
+        if segments < WriteBackOptions::SEGMENTS_MIN {
+            let message = format!(
+                "the write-back log of {} bytes is too small; the smallest size is {} bytes",
+                options.size,
+                WriteBackOptions::SEGMENTS_MIN * options.segment_bytes
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        log::remove_segments(&disks);
+        let generation = Generation::random().context(|| "could not read /dev/urandom".into())?;
+        if let Err(error) = log::name_disks(&disks, generation) {
+            ::log::error!(
+                "could not write to the flash disks of the write-back log: {error}; writes go to the cell disks"
+            );
+            return Ok(());
+        }
+        let log = Log::begin(generation, disks, cell_disks.clone(), (options.segment_bytes, segments as usize))?;
+        self.log.set(log).expect("a volume is opened once");
+        if options.destages_in_background {
+            self.destager.start(self).context(|| "could not start the thread that destages".into())?;
+        }
+        info!("write-back log of {} MiB", options.size >> 20);
+        Ok(())
+    }
+
+    /// Returns the log while writes may use it.
+    fn log(&self) -> Option<&Log> {
+        self.log.get().filter(|_| !self.is_ended.load(Ordering::Acquire))
+    }
+
+    fn object(&self, object: Object) -> Arc<DirtyObject> {
+        self.objects.lock().entry(object).or_insert_with(|| Arc::new(DirtyObject::new(object))).clone()
+    }
+
+    /// Makes a disk that joins the group, or returns, say about the log what the others say. The caller keeps the result until
+    /// the disk is accessible.
+    pub fn give_notes_to(&self, disk: &dyn Disk) -> Result<Option<NotesGuard<'_>>> {
+        let Some(log) = self.log() else { return notes::give_to(disk, None).map(|()| None) };
+        let note = log.note();
+        notes::give_to(disk, Some(&note))?;
+        Ok(Some(NotesGuard { _note: note }))
+    }
+
+    /// Makes a disk that joins the group, or returns, name no log, for a volume without write-back.
+    pub fn clear_notes_of(disk: &dyn Disk) -> Result<()> {
+        notes::give_to(disk, None)
+    }
+
+    /// Writes all dirty pages to the cell disks, before a clean stop. Nothing changes the files any more.
+    pub fn close(&self) -> Result<()> {
+        self.stop();
+        let Some(log) = self.log() else { return Ok(()) };
+        self.destage().context(|| "could not write the pages of the write-back log to the cell disks".into())?;
+        self.is_ended.store(true, Ordering::Release);
+        log.end()
+    }
+
+    /// Stops the background thread without changing anything, like a crash.
+    pub fn stop(&self) {
+        self.destager.stop();
+    }
+
+    pub fn stats(&self) -> WriteBackStats {
+        let bytes = |pages: &AtomicU64| pages.load(Ordering::Relaxed) * format::PAGE;
+        let counters = &self.counters;
+        WriteBackStats {
+            dirty_bytes: bytes(&counters.dirty_pages),
+            written_bytes: bytes(&counters.written_pages),
+            overwritten_bytes: bytes(&counters.overwritten_pages),
+            destaged_bytes: bytes(&counters.destaged_pages),
+            destage_requests: counters.destage_requests.load(Ordering::Relaxed),
+            recovered_bytes: bytes(&counters.recovered_pages),
+        }
+    }
+}
+
+/// Keeps the notes as they are.
+#[derive(Debug)]
+pub struct NotesGuard<'a> {
+    _note: parking_lot::MutexGuard<'a, format::Note>,
+}

@@ -1,0 +1,144 @@
+//! The dirty pages of one object: those that flash has, and the cell disks not yet.
+//!
+//! Invariants:
+//! - All dirty pages are within the length that the file has on the cell disks.
+//! - Each page of a record that counts is dirty at that record, or an earlier version of a dirty page.
+
+use super::format::Piece;
+use super::log::{Appended, Segment};
+use crate::flash::Object;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Where a dirty page is.
+#[derive(Debug, Clone)]
+pub struct Place {
+    pub segment: Arc<Segment>,
+    pub offset: u64,
+    pub sequence: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct State {
+    pub pages: BTreeMap<u32, Place>,
+    /// The sequence of the last record with pages of the object.
+    pub last: u64,
+    /// The file was removed: a late write goes to the cell disks only.
+    pub is_removed: bool,
+}
+
+#[derive(Debug)]
+pub struct DirtyObject {
+    pub object: Object,
+    /// Held while pages are written to the cell disks and stop being dirty, and while the file becomes shorter.
+    pub cleaning: Mutex<()>,
+    pub state: Mutex<State>,
+    /// The cell disks may have changes that are not durable. Set at first, because an earlier process may have left some.
+    pub is_unsynced: AtomicBool,
+    /// A sync of the cell disks by a destage failed: the next sync of the file reports that.
+    pub has_failed_sync: AtomicBool,
+}
+
+/// Pages that the cell disks have durably.
+#[derive(Debug)]
+pub struct Cleaned {
+    pub object: Arc<DirtyObject>,
+    /// Numbers, and sequences of the records.
+    pages: Vec<(u32, u64)>,
+}
+
+impl DirtyObject {
+    pub fn new(object: Object) -> Self {
+        let (cleaning, state) = (Mutex::default(), Mutex::default());
+        let (is_unsynced, has_failed_sync) = (AtomicBool::new(true), AtomicBool::new(false));
+        Self { object, cleaning, state, is_unsynced, has_failed_sync }
+    }
+
+    pub fn is_dirty(&self) -> bool {
+        !self.state.lock().pages.is_empty()
+    }
+
+    pub fn dirty(&self, pages: Range<u32>) -> Vec<(u32, Place)> {
+        self.state.lock().pages.range(pages).map(|(page, place)| (*page, place.clone())).collect()
+    }
+
+    /// Returns whether a page is at a place.
+    pub fn is_at(&self, page: u32, place: &Place) -> bool {
+        self.state.lock().pages.get(&page).is_some_and(|found| found.sequence == place.sequence)
+    }
+
+    /// Lets the next sync reach the cell disks.
+    pub fn require_sync(&self) {
+        self.is_unsynced.store(true, Ordering::Release);
+    }
+
+    /// Syncs the cell disks if they may have changes that are not durable.
+    pub fn sync(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        if self.is_unsynced.swap(false, Ordering::AcqRel)
+            && let Err(error) = sync()
+        {
+            self.require_sync();
+            return Err(error);
+        }
+        match self.has_failed_sync.swap(false, Ordering::AcqRel) {
+            true => Err(io::Error::other("an earlier sync of the cell disks failed")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl State {
+    /// Makes pages dirty at the places of a record. Returns how many were not dirty before.
+    pub fn add(&mut self, pages: Range<u32>, appended: &Appended) -> u64 {
+        let offsets = (appended.offset..).step_by(super::format::PAGE_BYTES);
+        let mut added = 0;
+        for (page, offset) in pages.zip(offsets) {
+            let place = Place { segment: appended.segment.clone(), offset, sequence: appended.sequence };
+            match self.pages.insert(page, place) {
+                Some(former) => former.segment.remove_live(),
+                None => added += 1,
+            }
+        }
+        self.last = appended.sequence;
+        added
+    }
+
+    /// Removes all pages from one on. Returns how many.
+    pub fn remove_from(&mut self, first: u32) -> u64 {
+        let removed = self.pages.split_off(&first);
+        removed.values().for_each(|place| place.segment.remove_live());
+        removed.len() as u64
+    }
+}
+
+impl Cleaned {
+    pub fn new(object: Arc<DirtyObject>, pages: &[(u32, Place)]) -> Self {
+        Self { object, pages: pages.iter().map(|(page, place)| (*page, place.sequence)).collect() }
+    }
+
+    /// Returns what the log says about the pages.
+    pub fn piece(&self) -> Piece {
+        let (first, last) = (self.pages[0].0, self.pages[self.pages.len() - 1].0);
+        let up_to = self.pages.iter().map(|(_, sequence)| *sequence).max().unwrap_or(0);
+        Piece::Clean { object: self.object.object, first, last, up_to }
+    }
+
+    /// Ends that the pages are dirty, except those that were written since. Returns how many.
+    pub fn finish(&self) -> u64 {
+        let mut state = self.object.state.lock();
+        let mut removed = 0;
+        for (page, sequence) in &self.pages {
+            if state.pages.get(page).is_some_and(|place| place.sequence == *sequence)
+                && let Some(place) = state.pages.remove(page)
+            {
+                place.segment.remove_live();
+                removed += 1;
+            }
+        }
+        removed
+    }
+}
