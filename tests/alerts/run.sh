@@ -8,7 +8,10 @@ cli() { "$CELLAR_BIN" cellcli --cell "$WORK/cell1.toml" "$@"; }
 # has PATTERN COMMAND: prints t if the output of a command of CellCLI has a line with the pattern.
 has() { cli -e "$2" | grep -q "$1" && echo t; }
 # has_not PATTERN COMMAND: prints t if no line has the pattern.
-has_not() { ! cli -e "$2" | grep -q "$1" && echo t; }
+has_not() {
+    local output
+    output=$(cli -e "$2") && ! grep -q "$1" <<<"$output" && echo t
+}
 # fails MESSAGE COMMAND: the command fails with the message.
 fails() {
     local output

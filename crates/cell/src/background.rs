@@ -1,8 +1,8 @@
 //! A thread that runs until its owner is dropped.
 
+use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,26 +12,38 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Background {
     name: &'static str,
-    stopping: Arc<AtomicBool>,
+    stopping: Stopping,
     thread: Option<JoinHandle<()>>,
     /// Disconnected when the thread ends.
     ended: Receiver<()>,
 }
 
 /// Tells the thread to end.
-pub struct Stopping(Arc<AtomicBool>);
+#[derive(Clone, Default)]
+pub struct Stopping(Arc<(Mutex<bool>, Condvar)>);
 
 impl Stopping {
     pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        *self.0.0.lock()
+    }
+
+    /// Waits for some time, or until the thread is to end.
+    pub fn pause(&self, time: Duration) {
+        let mut is_set = self.0.0.lock();
+        self.0.1.wait_while_for(&mut is_set, |is_set| !*is_set, time);
+    }
+
+    fn set(&self) {
+        *self.0.0.lock() = true;
+        self.0.1.notify_all();
     }
 }
 
 impl Background {
-    /// Runs `work`, which returns soon after the flag is set and the thread is unparked.
+    /// Runs `work`, which returns soon after the flag is set.
     pub fn start(name: &'static str, work: impl FnOnce(&Stopping) + Send + 'static) -> io::Result<Self> {
-        let stopping = Arc::new(AtomicBool::new(false));
-        let flag = Stopping(stopping.clone());
+        let stopping = Stopping::default();
+        let flag = stopping.clone();
         let (running, ended) = channel();
         let run = move || {
             work(&flag);
@@ -40,15 +52,22 @@ impl Background {
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
         Ok(Self { name, stopping, thread: Some(thread), ended })
     }
+
+    /// Tells the thread to end, without waiting for it.
+    pub fn begin_to_stop(&self) {
+        self.stopping.set();
+    }
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
-        self.stopping.store(true, Ordering::Release);
+        self.stopping.set();
         if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
             if self.ended.recv_timeout(END_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
-                log::warn!("the thread {} does not end, because a disk does not answer", self.name);
+                log::warn!(
+                    "the thread {} does not end, because a disk, or a program that it runs, does not answer",
+                    self.name
+                );
                 return;
             }
             let _ = thread.join();

@@ -272,7 +272,7 @@ impl Config {
             log_level: parse_log_level(log_level)?,
             slow_scan_log: file.slow_scan_log_ms.map(slow_scan_log).transpose()?,
             history_interval: history_interval(file.metrics.as_ref())?,
-            alert_hook: file.alert_hook.map(|path| absolute(&path, "alert_hook")).transpose()?,
+            alert_hook: file.alert_hook.map(|path| alert_hook(&path, &mount)).transpose()?,
             metrics_listen: file
                 .metrics
                 .and_then(|metrics| metrics.listen)
@@ -500,6 +500,17 @@ fn absolute(path: &Path, key: &str) -> Result<PathBuf, String> {
     match path.is_absolute() {
         true => Ok(path.components().collect()),
         false => Err(format!("{key}: {} is not absolute; write the path from /", path.display())),
+    }
+}
+
+/// Files on the mount belong to the cluster, and a program on it could not start while the mount does not answer.
+fn alert_hook(path: &Path, mount: &Path) -> Result<PathBuf, String> {
+    let program = absolute(path, "alert_hook")?;
+    match program.starts_with(mount) {
+        true => {
+            Err(format!("alert_hook {} is below the mount {}; write another path", program.display(), mount.display()))
+        }
+        false => Ok(program),
     }
 }
 

@@ -31,16 +31,20 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
             return crate::CONFIG_EXIT.into();
         }
     };
-    let metrics = || query_metrics(&config.socket).unwrap_or(Value::Null);
+    let metrics = || query_metrics(&config.socket);
     match query(&config.socket) {
         Ok(status) if arguments.json => {
-            let (mut json, metrics) = (status::json(&status), metrics());
+            let (mut json, metrics) = (status::json(&status), metrics().unwrap_or(Value::Null));
             json["disk_models"] = disk_models(&metrics);
             let (critical, warning) = open_alerts(&metrics);
             json["open_alerts"] = json!({ "critical": critical, "warning": warning });
             println!("{json:#}");
         }
-        Ok(status) => print!("{}{}", as_text(&status), alerts(open_alerts(&metrics()))),
+        Ok(status) => print!(
+            "{}{}",
+            as_text(&status),
+            metrics().map_or_else(|_| String::new(), |metrics| alerts(open_alerts(&metrics)))
+        ),
         Err(error) => {
             eprintln!("cellar cell status: {error}");
             return ExitCode::FAILURE;

@@ -113,11 +113,13 @@ impl History {
             breakers[lost % 2].break_after(self.random.below(500));
             self.counts.broken += 1;
         }
-        match open(&self.disks, self.redundancy, both, write_back) {
-            Ok(volume) => Some(volume),
-            Err(error) => {
-                assert!(self.disks.is_off(), "{error}");
-                None
+        loop {
+            match open(&self.disks, self.redundancy, both, write_back) {
+                Ok(volume) => return Some(volume),
+                Err(_) if self.disks.is_off() => return None,
+                // The only flash disk that counts broke while the log was read.
+                Err(_) if breakers.iter().any(Breaker::is_broken) => breakers.iter().for_each(Breaker::repair),
+                Err(error) => panic!("{error}"),
             }
         }
     }

@@ -13,6 +13,8 @@ const KEPT_MS: u64 = 7 * 24 * 3600 * 1000;
 /// Events that are kept.
 const EVENTS_MAX: usize = 2000;
 pub const THRESHOLDS_MAX: usize = 500;
+/// Longest name of a threshold, and longest `examinedBy`, in bytes.
+const TEXT_MAX: usize = 256;
 /// Prefix of the definitions of alerts about metrics.
 pub const METRIC_PREFIX: &str = "StatefulAlert_";
 
@@ -92,6 +94,13 @@ impl Subject {
                 .to_owned(),
             metric: Some(metric.to_owned()),
         }
+    }
+}
+
+fn check_text(what: &str, text: &str) -> Result<(), String> {
+    match text.len() > TEXT_MAX || text.contains(char::is_control) {
+        true => Err(format!("{what} has more than {TEXT_MAX} bytes, or control characters")),
+        false => Ok(()),
     }
 }
 
@@ -208,6 +217,7 @@ impl Book {
 
     pub fn examine(&mut self, names: &[String], by: &str) -> Result<(), String> {
         self.check_exist(names)?;
+        check_text("examinedBy", by)?;
         let by = Some(by.to_owned()).filter(|by| !by.is_empty());
         for event in self.events.iter_mut().filter(|event| names.contains(&event.name())) {
             event.examined_by = by.clone();
@@ -233,6 +243,7 @@ impl Book {
     }
 
     pub fn create_threshold(&mut self, name: &str, values: &[(String, String)]) -> Result<(), String> {
+        check_text("the name of a threshold", name)?;
         let threshold = Threshold::new(name, values)?;
         if self.thresholds.iter().any(|existing| existing.is_named(&threshold.name)) {
             return Err(format!("threshold {} exists already; change it with ALTER THRESHOLD", threshold.name));

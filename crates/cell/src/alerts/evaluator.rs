@@ -49,22 +49,25 @@ impl Evaluator {
         findings.into_iter().filter_map(increase).collect()
     }
 
-    /// Evaluates the thresholds. `reading` is None if there are none.
-    pub fn thresholds(&mut self, book: &mut Book, reading: Option<Reading>, now_ms: u64) -> Vec<Event> {
+    /// Computes the metrics. `reading` is None if there are no thresholds.
+    pub fn observe(&mut self, reading: Option<Reading>) -> Vec<Observation> {
+        let seen = match (&self.before, &reading) {
+            (Some(before), Some(reading)) => observe_between(before, reading),
+            (None, Some(reading)) => observe(reading),
+            (_, None) => Vec::new(),
+        };
+        self.before = reading;
+        seen
+    }
+
+    /// Evaluates the thresholds.
+    pub fn thresholds(&mut self, book: &mut Book, seen: &[Observation], now_ms: u64) -> Vec<Event> {
         let dropped = dropped_thresholds(book);
         let mut events: Vec<Event> =
             dropped.iter().filter_map(|(subject, finding)| book.report(subject, finding, now_ms)).collect();
         self.progress.retain(|name, _| book.thresholds.iter().any(|threshold| threshold.name == *name));
-        let Some(reading) = reading else {
-            self.before = None;
-            return events;
-        };
-        let seen = match &self.before {
-            Some(before) => observe_between(before, &reading),
-            None => observe(&reading),
-        };
         for threshold in book.thresholds.clone() {
-            let Some(value) = value_of(&threshold, &seen) else { continue };
+            let Some(value) = value_of(&threshold, seen) else { continue };
             let new = || (threshold.clone(), Progress::default());
             let (known, progress) = self.progress.entry(threshold.name.clone()).or_insert_with(new);
             if *known != threshold {
@@ -75,7 +78,6 @@ impl Evaluator {
                 events.extend(book.report(&Subject::of_metric(metric), &finding, now_ms));
             }
         }
-        self.before = Some(reading);
         events
     }
 }
@@ -189,7 +191,8 @@ mod tests {
         let limits = [("comparison", ">"), ("warning", "5"), ("critical", "50")];
         book.create_threshold("SIO_IO_EL_OF_SEC.SMARTIO", &values(&limits)).unwrap();
         let mut at = |book: &mut Book, time, errors, eligible| {
-            texts(evaluator.thresholds(book, Some(reading(time, errors, eligible * MIB)), time))
+            let seen = evaluator.observe(Some(reading(time, errors, eligible * MIB)));
+            texts(evaluator.thresholds(book, &seen, time))
         };
         assert!(at(&mut book, 1000, 0, 0).is_empty());
         let raised = at(&mut book, 2000, 2, 10);

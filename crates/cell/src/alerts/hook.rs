@@ -4,6 +4,7 @@ use super::book::Notification;
 use crate::background::{Background, Stopping};
 use serde_json::Value;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -63,13 +64,28 @@ fn next(messages: &Receiver<Message>, stopping: &Stopping) -> Option<Message> {
     None
 }
 
+/// A cell that runs as root does not run a program that another user can change.
+fn check_owner(program: &Path) -> io::Result<()> {
+    let metadata = std::fs::metadata(program)?;
+    match nix::unistd::geteuid().is_root() && (metadata.uid() != 0 || metadata.mode() & 0o022 != 0) {
+        true => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "the cell runs as root, and another user can change the program; make it owned by root, and writable by root only",
+        )),
+        false => Ok(()),
+    }
+}
+
 fn run(program: &Path, document: &Value, limit: Duration, stopping: &Stopping) -> io::Result<()> {
+    check_owner(program)?;
     let mut command = Command::new(program);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    // SAFETY: the function makes system calls only, and allocates nothing.
+    unsafe { command.pre_exec(begin_as_ordinary_process) };
     // In a new process group, so that a kill also ends the processes that the program started.
     let mut child = command.process_group(0).spawn()?;
     if let Some(mut input) = child.stdin.take() {
-        // An event fits the buffer of a pipe. A program need not read its input.
+        // An event fits the buffer of a pipe, at least 4 KiB. A program need not read its input.
         match input.write_all(format!("{document}\n").as_bytes()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => log::debug!("alert_hook: {error}"),
             _ => {}
@@ -77,6 +93,12 @@ fn run(program: &Path, document: &Value, limit: Duration, stopping: &Stopping) -
     }
     let status = wait(&mut child, limit, stopping)?;
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("the program ended with {status}"))) }
+}
+
+/// Undoes what is set for the cell only: its signal mask, and its protection from the OOM killer.
+fn begin_as_ordinary_process() -> io::Result<()> {
+    nix::sys::signal::SigSet::empty().thread_set_mask()?;
+    std::fs::write("/proc/self/oom_score_adj", "0")
 }
 
 /// Waits for the end of the program. After the limit, or when the cell stops, the program is killed.
@@ -128,6 +150,8 @@ mod tests {
         assert_eq!(notification(folder.path(), &copy, long), Notification::Sent);
         assert_eq!(std::fs::read_to_string(folder.path().join("copy")).unwrap(), "{\"name\":\"1_1\"}\n");
         assert_eq!(notification(folder.path(), "exit 0", long), Notification::Sent);
+        let ordinary = "grep -q '^SigBlk:.0*$' /proc/self/status && grep -q '^0$' /proc/self/oom_score_adj";
+        assert_eq!(notification(folder.path(), ordinary, long), Notification::Sent);
         assert_eq!(notification(folder.path(), "exit 3", long), Notification::Failed);
         // The program and the process that it started are killed: the test would wait for them.
         assert_eq!(notification(folder.path(), "sleep 1000 & wait", Duration::ZERO), Notification::Failed);

@@ -37,6 +37,8 @@ use threshold::find_definition;
 
 /// How often the state of the cell is compared, unless metrics are recorded more often.
 const STATE_INTERVAL: Duration = Duration::from_secs(5);
+/// How often changes are stored.
+const SAVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit of the program of `alert_hook`.
 const HOOK_LIMIT: Duration = Duration::from_secs(30);
 /// Time limit of each send and receive.
@@ -83,14 +85,35 @@ impl Alerts {
         Arc::new(Self { cell, socket, metrics, volume, open, book, saved })
     }
 
-    /// Evaluates the alerts until the result is dropped, and the thresholds once in each interval.
+    /// Evaluates the alerts until the result is dropped, and the thresholds once in each interval. Another thread stores them, so that
+    /// a disk that hangs raises an alert although nothing can be stored on it.
     pub fn start(self: Arc<Self>, interval: Duration, program: Option<&Path>) -> io::Result<Background> {
         let notified = {
             let alerts = self.clone();
             move |name: &str, result| alerts.book.lock().notified(name, result)
         };
         let hook = program.map(|program| Hook::start(program, HOOK_LIMIT, notified)).transpose()?;
-        Background::start("alerts", move |stopping| self.run(interval, hook.as_ref(), stopping))
+        let store = {
+            let alerts = self.clone();
+            Background::start("alerts file", move |stopping| alerts.store(stopping))?
+        };
+        Background::start("alerts", move |stopping| {
+            let _store = store;
+            self.run(interval, hook.as_ref(), stopping);
+        })
+    }
+
+    fn store(&self, stopping: &Stopping) {
+        loop {
+            let is_last = stopping.is_set();
+            if let Err(error) = self.save() {
+                log::warn!("could not store the alerts: {error}");
+            }
+            if is_last {
+                return;
+            }
+            stopping.pause(SAVE_INTERVAL);
+        }
     }
 
     fn run(&self, interval: Duration, hook: Option<&Hook>, stopping: &Stopping) {
@@ -103,17 +126,11 @@ impl Alerts {
             if Instant::now() >= next_thresholds {
                 next_thresholds = Instant::now() + interval;
                 let has_thresholds = !self.book.lock().thresholds.is_empty();
-                let reading = has_thresholds.then(|| self.reading());
-                events.extend(evaluator.thresholds(&mut self.book.lock(), reading, now));
+                let seen = evaluator.observe(has_thresholds.then(|| self.reading()));
+                events.extend(evaluator.thresholds(&mut self.book.lock(), &seen, now));
             }
             self.publish(&events, hook);
-            if let Err(error) = self.save() {
-                log::warn!("could not store the alerts: {error}");
-            }
-            std::thread::park_timeout(interval.min(STATE_INTERVAL));
-        }
-        if let Err(error) = self.save() {
-            log::warn!("could not store the alerts: {error}");
+            stopping.pause(interval.min(STATE_INTERVAL));
         }
     }
 
@@ -148,11 +165,15 @@ impl Alerts {
     /// Makes changes durable.
     fn save(&self) -> io::Result<()> {
         let mut saved = self.saved.lock();
-        let book = self.book.lock().clone();
-        if book.revision != *saved {
-            store::save(&directories(&self.volume, &self.socket), &book)?;
-            *saved = book.revision;
-        }
+        let book = {
+            let book = self.book.lock();
+            if book.revision == *saved {
+                return Ok(());
+            }
+            book.clone()
+        };
+        store::save(&directories(&self.volume, &self.socket), &book)?;
+        *saved = book.revision;
         Ok(())
     }
 

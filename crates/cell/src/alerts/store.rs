@@ -28,6 +28,9 @@ pub fn load(directories: &[PathBuf]) -> Book {
         match read(&path) {
             Ok(Some(book)) if book.revision > newest.revision => newest = book,
             Ok(_) => {}
+            Err(error) if error.kind() != io::ErrorKind::InvalidData => {
+                log::error!("could not read the alerts in {}: {error}", path.display());
+            }
             Err(error) => {
                 let kept = folder.join(DAMAGED_FILE);
                 log::error!(
@@ -49,10 +52,11 @@ fn read(path: &Path) -> io::Result<Option<Book>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         text => text?,
     };
-    let document: Document = serde_json::from_slice(&text)?;
+    let damaged = |message: String| io::Error::new(io::ErrorKind::InvalidData, message);
+    let document: Document = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
     match document.version {
         VERSION => Ok(Some(document.book)),
-        version => Err(io::Error::other(format!("the file has version {version}, this cell knows version {VERSION}"))),
+        version => Err(damaged(format!("the file has version {version}, this cell knows version {VERSION}"))),
     }
 }
 

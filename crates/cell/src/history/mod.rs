@@ -93,7 +93,7 @@ impl History {
                 self.record(&mut log, &mut was_full);
                 recorded = now / interval_ms;
             }
-            std::thread::park_timeout(Duration::from_millis(interval_ms - now_ms() % interval_ms));
+            stopping.pause(Duration::from_millis(interval_ms - now_ms() % interval_ms));
         }
         self.record(&mut log, &mut was_full);
     }

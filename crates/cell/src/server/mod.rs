@@ -131,7 +131,9 @@ impl ServerHandle {
     /// Stops the listener and waits for its thread. Running scans and compressions fail; idle sessions end.
     pub fn stop(&self) {
         let Some(listener) = self.listener.lock().take() else { return };
-        drop(self.background.lock().take());
+        let background = self.background.lock().take();
+        background.iter().flatten().for_each(Background::begin_to_stop);
+        drop(background);
         self.shared.context.state.stopping.store(true, Ordering::Relaxed);
         self.shared.stopping.store(true, Ordering::SeqCst);
         // Wakes the listener, which checks `stopping` after each connection.

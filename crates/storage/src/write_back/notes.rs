@@ -26,11 +26,23 @@ fn could_not(verb: &str, disk: &dyn Disk) -> String {
     format!("could not {verb} the note about the write-back log on cell disk {}", disk.path().display())
 }
 
-/// Reads the notes of the accessible disks. A crash while notes were written leaves some disks without one.
-pub fn read(disks: &dyn CellDisks) -> Result<Named> {
+/// Reads the notes of the accessible disks. A crash while notes were written leaves some disks without one. A disk that cannot be
+/// read leaves the group. If the group needs it, that is an error, or, with `is_forced`, an entry of the cell's log.
+pub fn read(disks: &dyn CellDisks, is_forced: bool) -> Result<Named> {
     let mut named = Named::Nothing;
-    for (_, disk) in disks.accessible() {
-        let bytes = disk.read_note(NAME).context(|| could_not("read", disk.as_ref()))?.unwrap_or_default();
+    for (number, disk) in disks.accessible() {
+        let bytes = match disk.read_note(NAME) {
+            Ok(bytes) => bytes.unwrap_or_default(),
+            Err(_) if !disk.is_accessible() => continue,
+            Err(error) => {
+                match disks.fail(number, &error).context(|| could_not("read", disk.as_ref())) {
+                    Err(error) if !is_forced => return Err(error),
+                    Err(error) => log::error!("{error}; if the cell had a write-back log, changes may be missing"),
+                    Ok(()) => {}
+                }
+                continue;
+            }
+        };
         if bytes.is_empty() {
             continue;
         }

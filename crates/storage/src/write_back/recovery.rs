@@ -50,7 +50,7 @@ impl Left {
     /// Reads the log that the cell disks name. Changes nothing. With `is_forced`, a log that is missing or damaged is an entry
     /// of the cell's log, not an error.
     pub fn read(disks: &[Arc<dyn Disk>], cell_disks: &dyn CellDisks, is_forced: bool) -> Result<Self> {
-        let note = match notes::read(cell_disks)? {
+        let note = match notes::read(cell_disks, is_forced)? {
             Named::Nothing => return Ok(Self::default()),
             Named::Log(note) => Some(note),
             Named::Unclear => None,
