@@ -302,7 +302,22 @@ exec_lookup(CustomScanState *node)
 	return ExecProject(node->ss.ps.ps_ProjInfo);
 }
 
-/* Returns whether the twin is complete and has all columns, and uses them. */
+/* Returns a table's column of the child's rows, or NULL. */
+static const LookupColumn *
+find_column(const CellarLookupState *table, AttrNumber source)
+{
+	for (int i = 0; i < table->ncolumns; i++)
+	{
+		if (table->columns[i].source == source)
+			return &table->columns[i];
+	}
+	return NULL;
+}
+
+/*
+ * Returns whether the twin is complete and has all columns, and uses them.  Without
+ * all columns, the table keeps its own: add_row() appends to them.
+ */
 static bool
 borrow_from_twin(CellarLookupState *table)
 {
@@ -314,22 +329,17 @@ borrow_from_twin(CellarLookupState *table)
 		return false;
 	for (int i = 0; i < table->ncolumns; i++)
 	{
-		LookupColumn *column = &table->columns[i];
-		bool		found = false;
-
-		for (int j = 0; j < twin->ncolumns; j++)
-		{
-			const LookupColumn *other = &twin->columns[j];
-
-			if (other->source != column->source)
-				continue;
-			column->has_nulls = other->has_nulls;
-			column->nulls = other->nulls;
-			column->values = other->values;
-			found = true;
-		}
-		if (!found)
+		if (find_column(twin, table->columns[i].source) == NULL)
 			return false;
+	}
+	for (int i = 0; i < table->ncolumns; i++)
+	{
+		LookupColumn *column = &table->columns[i];
+		const LookupColumn *other = find_column(twin, column->source);
+
+		column->has_nulls = other->has_nulls;
+		column->nulls = other->nulls;
+		column->values = other->values;
 	}
 	table->keys = twin->keys;
 	table->nrows = twin->nrows;
