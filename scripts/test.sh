@@ -161,12 +161,17 @@ stage_compression() {
     return "$status"
 }
 stage_robust() {
-    local status=0
+    local status=0 alerts
+    # The test of alerts mostly waits.
+    "$ROOT/tests/alerts/run.sh" >"$CELLAR_LOG_DIR/alerts.txt" 2>&1 &
+    alerts=$!
     "$ROOT/tests/robust/run.sh" ${LONG:+--seconds 120} || status=$?
     "$ROOT/tests/robust/io_methods.sh" || status=$?
     "$ROOT/tests/iorm/run.sh" || status=$?
-    "$ROOT/tests/alerts/run.sh" || status=$?
-    "$ROOT/tests/robust/run.sh" --compressed ${LONG:+--seconds 120} && return "$status"
+    "$ROOT/tests/robust/run.sh" --compressed ${LONG:+--seconds 120} || status=$?
+    wait $alerts || status=$?
+    cat "$CELLAR_LOG_DIR/alerts.txt"
+    return "$status"
 }
 stage_awr() {
     local status=0 other
