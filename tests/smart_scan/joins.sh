@@ -95,6 +95,7 @@ lookup_keys() {
     for compressed in raw compressed; do
         [ $compressed = raw ] || sql "$cluster" postgres -c "SELECT cellar.compress('parcels', 'query low')" >/dev/null
         plan=$(sql "$cluster" postgres -c "$settings" -c "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) ${queries[0]}")
+        # shellcheck disable=SC2016
         check "two sides are filtered by the same keys, $compressed" test "$(grep -c 'Join Filter: (id = ANY (\$0))' <<<"$plan") $(grep -c 'Distinct Values' <<<"$plan")" = "2 1"
         plan=$(sql "$cluster" postgres -c "$settings" -c "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) ${queries[1]}")
         check "keys are those that remain after an antijoin, $compressed" test "$(grep 'Distinct Values' <<<"$plan" | tr -dc '0-9\n' | sort -n | uniq | wc -l)" = 2
