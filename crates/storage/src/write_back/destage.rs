@@ -3,7 +3,7 @@
 use super::WriteBack;
 use super::format::{PAGE, PAGE_BYTES, PIECES_MAX, Piece};
 use super::log::{Log, Purpose, Refused};
-use super::object::{Cleaned, DirtyObject, Place};
+use super::object::{Cleaned, DirtyObject};
 use crate::request::{Origin, within};
 use parking_lot::{Condvar, Mutex};
 use std::io;
@@ -216,8 +216,8 @@ impl WriteBack {
     }
 }
 
-/// Splits pages into runs of successive ones.
-fn runs(dirty: &[(u32, Place)]) -> impl Iterator<Item = &[(u32, Place)]> {
-    let successive = dirty.chunk_by(|(one, _), (next, _)| one + 1 == *next);
+/// Splits pages, in the order of their numbers, into runs of successive ones.
+pub fn runs<P>(pages: &[(u32, P)]) -> impl Iterator<Item = &[(u32, P)]> {
+    let successive = pages.chunk_by(|(one, _), (next, _)| one + 1 == *next);
     successive.flat_map(|run| run.chunks(RUN_PAGES))
 }

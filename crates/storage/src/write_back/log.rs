@@ -76,6 +76,13 @@ struct Tail {
     unsynced: Vec<Arc<Segment>>,
 }
 
+impl Tail {
+    /// Returns the segments in use.
+    fn used(&self) -> usize {
+        self.closed.len() + usize::from(self.open.is_some())
+    }
+}
+
 /// Why a record was not written.
 #[derive(Debug)]
 pub enum Refused {
@@ -147,8 +154,7 @@ impl Log {
 
     /// Returns the segments in use, and the maximum.
     pub fn used_segments(&self) -> (usize, usize) {
-        let tail = self.tail.lock();
-        (tail.closed.len() + usize::from(tail.open.is_some()), self.segments_max)
+        (self.tail.lock().used(), self.segments_max)
     }
 
     /// Returns whether pages may soon be refused.
@@ -228,8 +234,7 @@ impl Log {
         assert!(length <= self.segment_bytes, "a record of {length} bytes");
         let fits = |(_, used): &(Arc<Segment>, u64)| used + length <= self.segment_bytes;
         if !tail.open.as_ref().is_some_and(fits) {
-            let used = tail.closed.len() + usize::from(tail.open.is_some());
-            if used + purpose.spare() >= self.segments_max {
+            if tail.used() + purpose.spare() >= self.segments_max {
                 return Err(Refused::Full);
             }
             self.open_segment(&mut tail).map_err(Refused::Failed)?;

@@ -4,6 +4,7 @@
 //! which may be there or not. A record that was durable must be there.
 
 use super::WriteBack;
+use super::destage::runs;
 use super::format::{BLOCK, Note, PAGE, PAGE_BYTES, Piece, RecordHeader};
 use super::log::{is_segment, remove_segments};
 use super::notes::{self, DISK_NOTE, Named};
@@ -14,9 +15,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Bytes that are written to the cell disks at once.
-const RUN_PAGES: usize = 128;
 
 /// Where a page is: the sequence of its record, and the offset in the record.
 type Place = (u64, u64);
@@ -109,7 +107,7 @@ impl Left {
         // A page beyond the end was written after the file became longer, and no sync followed; or the file became shorter since.
         let inside = pages.iter().filter(|(page, _)| (u64::from(**page) + 1) * PAGE <= length);
         let inside: Vec<(u32, Place)> = inside.map(|(page, place)| (*page, *place)).collect();
-        for run in inside.chunk_by(|(one, _), (next, _)| one + 1 == *next).flat_map(|run| run.chunks(RUN_PAGES)) {
+        for run in runs(&inside) {
             let mut bytes = vec![0; run.len() * PAGE_BYTES];
             for ((_, place), page) in run.iter().zip(bytes.chunks_exact_mut(PAGE_BYTES)) {
                 self.read_page(*place, page)?;
