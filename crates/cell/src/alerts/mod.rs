@@ -18,7 +18,7 @@ pub use definitions::{ALERTS, AlertDefinition, AlertType, Severity};
 use crate::background::{Background, Stopping};
 use crate::cell_metrics::Reading;
 use crate::cell_request::{CellRequest, RequestError};
-use crate::history::directories;
+use crate::history::{directories, numbered_disks};
 use crate::metrics::{Metrics, OpenAlerts, now_ms};
 use book::{Book, Notification};
 use cellar_format::wire::Kind;
@@ -135,9 +135,7 @@ impl Alerts {
     }
 
     fn reading(&self) -> Reading {
-        let disk = |disk: &cellar_storage::GroupDisk| json!({ "disk_number": disk.number, "path": disk.path.display().to_string() });
-        let disks: Vec<Value> = self.volume.group_status().disks.iter().map(disk).collect();
-        Reading::new(self.metrics.json(), &json!({ "disks": disks }))
+        Reading::new(self.metrics.json(), &json!({ "disks": numbered_disks(&self.volume) }))
     }
 
     /// Logs events, and gives them to the program of `alert_hook`.

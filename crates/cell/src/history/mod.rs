@@ -69,9 +69,7 @@ impl History {
                 }
             }
         }
-        let disks = self.volume.group_status().disks;
-        let disk = |disk: GroupDisk| json!({ "disk_number": disk.number, "path": disk.path.display().to_string() });
-        document["disks"] = disks.into_iter().map(disk).collect();
+        document["disks"] = numbered_disks(&self.volume);
         let record = Record { time_ms, text: document.to_string().into_bytes() };
         let result = log.append(&directories(&self.volume, &self.socket), &record);
         let is_full = result.as_ref().is_err_and(is_full_day);
@@ -109,6 +107,12 @@ impl History {
         let text = json!({ "first_ms": times.first(), "last_ms": times.last() }).to_string().into_bytes();
         stream.send(Kind::HistoryRecord, |out| HistoryRecord { is_last: true, text }.encode(out))
     }
+}
+
+/// Returns the numbers and the paths of the cell disks, as a reading of metrics needs them.
+pub fn numbered_disks(volume: &Volume) -> Value {
+    let disk = |disk: GroupDisk| json!({ "disk_number": disk.number, "path": disk.path.display().to_string() });
+    volume.group_status().disks.into_iter().map(disk).collect()
 }
 
 /// Returns the directories that the history is below: the disks that are online, or that of the socket.
