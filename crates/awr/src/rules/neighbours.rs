@@ -109,16 +109,19 @@ fn greatest_user<'v, 'a>(view: &'v View<'a>, database: &str) -> Option<&'v Sql<'
 /// The impact is what the others lost: the part of their I/O waits that is the database's share of the bytes.
 pub(super) fn noisy_neighbour(view: &View<'_>) -> Judgement {
     // Object identifier 0: relations that all databases share.
-    let databases = || view.document.databases.iter().filter(|database| database.oid != Some(0));
+    let databases = view.document.databases.iter().filter(|database| database.oid != Some(0));
+    let io: Vec<_> = databases.map(|d| (d, managed_bytes(view, d), requested_bytes(view, d))).collect();
     // Bytes on the disks of the cells compare with nothing else: a database without them can be on other storage. If the cells
     // return most bytes from memory, the disks do not tell who uses the cells.
-    let total = |bytes: fn(&View<'_>, &Database) -> Measure| sum(databases().map(|d| bytes(view, d)));
-    let managed = total(managed_bytes).unwrap_or(0.0);
-    let is_managed = managed > MANAGED_SHARE_MIN * total(requested_bytes).unwrap_or(0.0)
-        && databases()
-            .all(|d| managed_bytes(view, d).is_some() || requested_bytes(view, d).is_none_or(|bytes| bytes == 0.0));
-    let io_bytes = |d| if is_managed { managed_bytes(view, d) } else { requested_bytes(view, d) };
-    let usages: Vec<(&Database, Usage)> = databases().filter_map(|d| Some((d, usage(view, d, io_bytes(d))?))).collect();
+    let managed_total = sum(io.iter().map(|(_, managed, _)| *managed)).unwrap_or(0.0);
+    let requested_total = sum(io.iter().map(|(_, _, requested)| *requested)).unwrap_or(0.0);
+    let is_managed = managed_total > MANAGED_SHARE_MIN * requested_total
+        && io.iter().all(|(_, managed, requested)| managed.is_some() || requested.is_none_or(|bytes| bytes == 0.0));
+    let io_bytes = |managed, requested| if is_managed { managed } else { requested };
+    let usages: Vec<(&Database, Usage)> = io
+        .iter()
+        .filter_map(|(d, managed, requested)| Some((*d, usage(view, d, io_bytes(*managed, *requested))?)))
+        .collect();
     if usages.is_empty() {
         return None;
     }
