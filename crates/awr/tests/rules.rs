@@ -383,6 +383,19 @@ fn a_noisy_neighbour_that_takes_most_of_the_time_comes_first() {
 }
 
 #[test]
+fn the_advice_for_scans_that_were_not_offloaded_depends_on_the_place_of_the_table() {
+    for (on_cell, expected) in
+        [(json!(true), "why_not_offloaded"), (json!(false), "to a cell"), (json!(null), "to a cell")]
+    {
+        let document = Builder::healthy().event("DataFileRead", "User I/O", 0.6 * HOUR_US);
+        let findings =
+            judge(&document.set("/tables/0/on_cell", on_cell.clone()).set("/tables/1/on_cell", on_cell).build());
+        let finding = findings.findings.iter().find(|finding| finding.id == "offloadable-scans").unwrap();
+        assert!(finding.recommendations[0].text.contains(expected), "{:?}", finding.recommendations[0].text);
+    }
+}
+
+#[test]
 fn a_busy_database_is_no_noisy_neighbour_of_databases_that_do_not_wait() {
     for wait_of_others_us in [0.0, 0.15 * HOUR_US] {
         let findings = judge(&dominating_hog(wait_of_others_us).build());

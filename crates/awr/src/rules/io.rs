@@ -123,7 +123,13 @@ pub(super) fn offloadable_scans(view: &View<'_>) -> Judgement {
         let text = format!("{}: about {}B read by {scans:.0} sequential scans{place}", object_name(table), bytes(size));
         found = found.evidence("segments-sequential-rows", text);
     }
-    Some(vec![found.recommend("Move the tables to a cell, where Smart Scan filters them next to the disks", Some(us))])
+    let advice = match objects.first().and_then(|table| table.on_cell) {
+        Some(true) => {
+            "Run such a scan and TABLE cellar.why_not_offloaded in one session, and remove the reason that it shows"
+        }
+        _ => "Move the tables to a cell, where Smart Scan filters them next to the disks",
+    };
+    Some(vec![found.recommend(advice, Some(us))])
 }
 
 pub(super) fn single_block_reads(view: &View<'_>) -> Judgement {
