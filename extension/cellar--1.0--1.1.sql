@@ -761,8 +761,9 @@ INSERT INTO awr.collector VALUES
                FROM regexp_matches(pg_read_file('/proc/vmstat'), '^(pswpin|pswpout|pgpgin|pgpgout) (\d+)$', 'gn') m),
         memory AS (SELECT m[1] AS name, m[2]::bigint * 1024 AS value
                    FROM regexp_matches(pg_read_file('/proc/meminfo'), '^(MemTotal|MemAvailable|SwapTotal|SwapFree|Dirty): +(\d+) kB$', 'gn') m)
+   -- As in Oracle, BUSY_TIME and IDLE_TIME are all time, and IOWAIT_TIME is a part of IDLE_TIME.
    SELECT n.name, n.ticks * 10000 AS total, NULL::double precision AS value
-   FROM cpu, LATERAL (VALUES ('USER_TIME', t[1]), ('NICE_TIME', t[2]), ('SYS_TIME', t[3]), ('IDLE_TIME', t[4]),
+   FROM cpu, LATERAL (VALUES ('USER_TIME', t[1]), ('NICE_TIME', t[2]), ('SYS_TIME', t[3]), ('IDLE_TIME', t[4] + t[5]),
                              ('IOWAIT_TIME', t[5]), ('IRQ_TIME', t[6] + t[7]), ('STEAL_TIME', t[8]),
                              ('BUSY_TIME', t[1] + t[2] + t[3] + t[6] + t[7] + t[8])) n (name, ticks)
    UNION ALL

@@ -23,8 +23,8 @@ cd "$ROOT" || exit 1
 stages=("$@")
 [ "$*" != check ] || stages=(format lint docs unit extension)
 # Stages that often wait run side by side: the tests of unit wait and use one CPU, while extension and lint compile. awr measures
-# times; regress uses all CPUs.
-[ $# -gt 0 ] || stages=(format docs unit+extension+lint smart_scan+robust awr regress compression+crash+flash+fuzz)
+# times.
+[ $# -gt 0 ] || stages=(format docs unit+extension+lint smart_scan+robust awr regress+compression+crash+flash+fuzz)
 # The stage extension builds the programs. Without it, the stages use those of the last build.
 if [[ +$(IFS=+; printf '%s' "${stages[*]}")+ == *+extension+* ]]; then
     [ -n "$profile" ] || profile=$([ -n "${LONG:-}" ] && printf release || printf tests)
@@ -240,7 +240,7 @@ stage_pjdfstest() {
     )
 }
 
-declare -A limit=([format]=300 [lint]=3000 [docs]=120 [unit]=3600 [extension]=3000 [smart_scan]=1200 [robust]=1200 [compression]=900 [awr]=900 [regress]=1800 [crash]=900 [flash]=600 [fuzz]=900 [pjdfstest]=900)
+declare -A limit=([format]=300 [lint]=3000 [docs]=120 [unit]=3600 [extension]=3000 [smart_scan]=1200 [robust]=1200 [compression]=1800 [awr]=900 [regress]=2400 [crash]=1800 [flash]=1200 [fuzz]=1800 [pjdfstest]=900)
 factor=${TIME_FACTOR:-1}
 [ -z "${LONG:-}" ] || factor=$((factor * 8))
 started=$SECONDS

@@ -116,13 +116,25 @@ state_name(const CellarSample *sample)
 	}
 }
 
+/* Returns the name of a wait event, NULL on CPU. Before PostgreSQL 17, the waits for cells are known only here. */
+static const char *
+wait_event_name(uint32 wait_event)
+{
+	for (int wait = 0; wait < CELLAR_WAITS; wait++)
+	{
+		if (CellarIsWaitEvent(wait_event, wait))
+			return cellar_wait_names[wait];
+	}
+	return pgstat_get_wait_event(wait_event);
+}
+
 static void
 put_sample(ReturnSetInfo *rsinfo, uint64 sequence, const CellarSample *sample, const char *consumer_group)
 {
 	Datum		values[20];
 	bool		nulls[20] = {false};
 	const char *event_type = pgstat_get_wait_event_type(sample->wait_event);
-	const char *event = pgstat_get_wait_event(sample->wait_event);
+	const char *event = wait_event_name(sample->wait_event);
 
 	values[0] = Int64GetDatum((int64) sequence);
 	values[1] = TimestampTzGetDatum(sample->time);

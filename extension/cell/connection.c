@@ -59,9 +59,9 @@ open_session(const char *socket_path, CellarError *error)
 	if (wait_event_smart_table_scan == 0)
 	{
 		wait_event_smart_table_scan =
-			CellarNewWaitEvent(cellar_wait_names[CELLAR_WAIT_SMART_TABLE_SCAN]);
+			CellarNewWaitEvent(cellar_wait_names[CELLAR_WAIT_SMART_TABLE_SCAN], CELLAR_WAIT_SMART_TABLE_SCAN);
 		wait_event_smart_index_scan =
-			CellarNewWaitEvent(cellar_wait_names[CELLAR_WAIT_SMART_INDEX_SCAN]);
+			CellarNewWaitEvent(cellar_wait_names[CELLAR_WAIT_SMART_INDEX_SCAN], CELLAR_WAIT_SMART_INDEX_SCAN);
 	}
 
 	session = MemoryContextAllocZero(TopMemoryContext, sizeof(CellarSession));

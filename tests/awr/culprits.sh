@@ -260,6 +260,8 @@ check_equal "the scans of the hog are Smart Scans" "$(ask hog1 "EXPLAIN (COSTS O
 for ((round = 1; round <= rounds; round++)); do
     interval storage_stall shop1 shop2
     check_first noisy-neighbour archive "statement $(q "SELECT awr.sql_id(query_id) FROM awr.query_text WHERE query LIKE 'SELECT sum(amount)%'")"
+    check "samples name the waits for Smart Scans" test "$(q "SELECT count(*) FROM awr.active_session_history
+        WHERE application LIKE 'hog%' AND wait_event = 'cell smart table scan' AND wait_class = 'User I/O'")" -gt 0
     interval storage_stall
     check_none noisy-neighbour "a database that is busy alone"
 

@@ -252,11 +252,16 @@ CellarDropsOuterRows(JoinType type)
 #define CellarBackendStatusByIndex(i)	pgstat_fetch_stat_local_beentry(i)
 #endif
 
-/* 17 lets extensions name their wait events. */
+/*
+ * 17 lets extensions name their wait events. Before, PostgreSQL calls all events of the class Extension, whatever their other bits, and
+ * only samples of sessions show the names of these events. The number in the bits is unlikely in another extension.
+ */
 #if PG_VERSION_NUM >= 170000
-#define CellarNewWaitEvent(name)	WaitEventExtensionNew(name)
+#define CellarNewWaitEvent(name, number)	((void) (number), WaitEventExtensionNew(name))
+#define CellarIsWaitEvent(info, number)		false
 #else
-#define CellarNewWaitEvent(name)	((uint32) PG_WAIT_EXTENSION)
+#define CellarNewWaitEvent(name, number)	((uint32) (PG_WAIT_EXTENSION | 0xCE1100 | (number)))
+#define CellarIsWaitEvent(info, number)		((info) == CellarNewWaitEvent(NULL, number))
 #endif
 
 /* 17 ties wait event sets to resource owners; NULL lets a set outlive the query. */

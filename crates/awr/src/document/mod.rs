@@ -123,6 +123,13 @@ impl Document {
         self.os.iter().find(|statistic| &*statistic.name == name)
     }
 
+    /// Returns a time of the host's CPUs; 0 if it did not increase, because a repository stores what did. IOWAIT_TIME is a part of
+    /// IDLE_TIME.
+    pub fn cpu_time(&self, name: &str) -> Measure {
+        self.os_statistic("BUSY_TIME")?.value?;
+        Some(self.os_statistic(name).and_then(|statistic| statistic.value).unwrap_or(0.0))
+    }
+
     pub fn setting(&self, name: &str) -> Option<&Setting> {
         self.settings.iter().find(|setting| &*setting.name == name)
     }

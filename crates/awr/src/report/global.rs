@@ -166,7 +166,7 @@ fn like(pattern: &Cell, value: Measure) -> Cell {
 fn host(all: &Instances<'_>) -> Section {
     let columns = ["<I#", "#CPUs", "Load Begin", "Load End", "% Busy", "% Usr", "% Sys", "% WIO", "% Idl", "Memory"];
     let table = Table::new(&columns).with_rows(all.iter().map(|(number, document)| {
-        let value = |name: &str| document.os_statistic(name).and_then(|statistic| statistic.value);
+        let value = |name: &str| document.cpu_time(name);
         let load = document.os_statistic("LOAD");
         let total = sum([value("BUSY_TIME"), value("IDLE_TIME")]);
         let share = |name: &str| Cell::percent(percent(value(name), total), 2);

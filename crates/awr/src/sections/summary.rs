@@ -222,7 +222,7 @@ fn classes(view: &View<'_>) -> Section {
 
 fn host_cpu(view: &View<'_>) -> Section {
     let document = view.document;
-    let value = |name: &str| document.os_statistic(name).and_then(|statistic| statistic.value);
+    let value = |name: &str| document.cpu_time(name);
     let load = document.os_statistic("LOAD");
     let total = sum([value("BUSY_TIME"), value("IDLE_TIME")]);
     let mut table =
