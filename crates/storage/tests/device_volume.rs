@@ -79,6 +79,18 @@ fn a_group_of_devices_and_directories_keeps_its_files_after_a_kill_and_a_clean_s
     assert!(std::fs::read(folder.path().join("one")).unwrap() == before, "an inspection changes nothing");
 }
 
+/// A write that waits for a device is left to a thread that may wait, also if it overwrites blocks in place.
+#[test]
+fn a_write_to_a_device_waits_and_a_write_to_a_directory_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open(folder.path());
+    let file = create(&volume, "file");
+    volume.write(file, 0, &vec![1; 6 * MIB as usize]).unwrap();
+    let is_done = |au: u64| volume.try_write(file, au * MIB, &[2; 8192]).unwrap().is_some();
+    let done = (0..6).filter(|au| is_done(*au)).count();
+    assert_eq!(done, 2, "two of six allocation units are on the directory");
+}
+
 #[test]
 fn a_device_with_other_content_is_refused_until_it_is_formatted() {
     let folder = tempfile::tempdir().unwrap();

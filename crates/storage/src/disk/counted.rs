@@ -215,6 +215,10 @@ impl Disk for CountedDisk {
         self.disk.is_accessible()
     }
 
+    fn writes_wait(&self) -> bool {
+        self.disk.writes_wait()
+    }
+
     fn is_watched(&self) -> bool {
         self.disk.is_watched()
     }

@@ -347,6 +347,10 @@ impl Disk for FaultyDisk {
         self.injector.delay_sync();
         self.inner.sync_everything()
     }
+    fn writes_wait(&self) -> bool {
+        self.inner.writes_wait()
+    }
+
     fn model_status(&self) -> Option<ModelStatus> {
         self.inner.model_status()
     }

@@ -29,7 +29,7 @@ pub trait FileStore: Send + Sync + Debug {
     /// Returns whether the files are stored on several disks.
     fn has_copies(&self) -> bool;
 
-    /// Returns whether a write to a range of an inode's file would first make a record of the write durable.
+    /// Returns whether a write to a range of an inode's file would wait: for the device, or for a durable record of the write.
     fn write_waits(&self, ino: u64, stream: Stream, range: &Range<u64>) -> bool;
 }
 
@@ -66,6 +66,6 @@ impl FileStore for Arc<dyn Disk> {
         false
     }
     fn write_waits(&self, _: u64, _: Stream, _: &Range<u64>) -> bool {
-        false
+        (**self).writes_wait()
     }
 }

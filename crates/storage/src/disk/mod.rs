@@ -162,6 +162,11 @@ pub trait Disk: Send + Sync + Debug {
         None
     }
 
+    /// Returns whether writes to files wait for the device, instead of leaving its bytes in the operating system's cache.
+    fn writes_wait(&self) -> bool {
+        false
+    }
+
     /// Returns whether operations end after a time limit.
     fn is_watched(&self) -> bool {
         false

@@ -101,6 +101,10 @@ impl Disk for WatchedDisk {
     fn sync_everything(&self) -> io::Result<()> {
         self.run(|disk| disk.sync_everything())
     }
+    /// A thread of the pool writes.
+    fn writes_wait(&self) -> bool {
+        true
+    }
     fn is_watched(&self) -> bool {
         true
     }

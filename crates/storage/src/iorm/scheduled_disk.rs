@@ -102,6 +102,9 @@ impl Disk for ScheduledDisk {
     fn wrapped_inside(&self, wrap: &dyn Fn(Arc<dyn Disk>) -> Arc<dyn Disk>) -> Option<Arc<dyn Disk>> {
         Some(Arc::new(Self { disk: wrap(self.disk.clone()), queue: self.queue.clone() }))
     }
+    fn writes_wait(&self) -> bool {
+        self.disk.writes_wait()
+    }
     fn is_watched(&self) -> bool {
         self.disk.is_watched()
     }

@@ -213,6 +213,10 @@ impl Disk for DeviceDisk {
         Ok(Space { total, free, available: free, files: files + FILES_FREE, files_free: FILES_FREE })
     }
 
+    /// Data bypass the operating system's cache, and a file that grows needs a record of the journal.
+    fn writes_wait(&self) -> bool {
+        true
+    }
     fn sync_everything(&self) -> io::Result<()> {
         self.core()?.sync()
     }

@@ -145,6 +145,9 @@ impl Disk for ModelDisk {
     fn sync_everything(&self) -> io::Result<()> {
         self.modelled.sync(|| self.disk.sync_everything())
     }
+    fn writes_wait(&self) -> bool {
+        true
+    }
     fn io_stats(&self) -> Option<&DiskIoStats> {
         self.disk.io_stats()
     }

@@ -161,6 +161,9 @@ impl Disk for Member {
     fn is_accessible(&self) -> bool {
         self.mode() != DiskMode::Offline
     }
+    fn writes_wait(&self) -> bool {
+        self.engine().writes_wait()
+    }
     fn model_status(&self) -> Option<ModelStatus> {
         self.engine().model_status()
     }

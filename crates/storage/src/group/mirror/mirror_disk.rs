@@ -227,6 +227,7 @@ impl FileStore for MirrorDisk {
     fn write_waits(&self, ino: u64, stream: Stream, range: &Range<u64>) -> bool {
         let intents = self.mirror.intents.as_ref();
         intents.is_some_and(|intents| !intents.is_recorded(self.key(ino, stream), &regions(range)))
+            || self.accessible().any(|disk| self.disk(disk).writes_wait())
     }
 }
 
