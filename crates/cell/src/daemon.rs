@@ -226,7 +226,19 @@ fn open_volume(
     let flash = opened.as_ref().map(|(flash, disks)| flash_options(flash, disks));
     let log_size = config.flash_log_size.unwrap_or(0);
     let options = VolumeOptions {
-        reserve_bytes: reserve.unwrap_or_else(|| default_reserve(machine_memory_bytes(), &disk_sizes)),
+        reserve_bytes: reserve.unwrap_or_else(|| {
+            let (memory, disk_count) = (machine_memory_bytes(), disk_sizes.len().max(1) as u64);
+            let reserve = default_reserve(memory, &disk_sizes);
+            if reserve < memory / 2 / disk_count {
+                log::warn!(
+                    "the default reserve of each cell disk is limited to {} MiB; set disk_group.reserve_size if \
+                     the shared_buffers of all clusters are more than {} MiB",
+                    reserve >> 20,
+                    (reserve * disk_count / 2) >> 20
+                );
+            }
+            reserve
+        }),
         au_size: config.disk_group.au_size,
         redundancy: config.disk_group.redundancy,
         failure_groups: config.disk_group.failure_groups.clone(),
