@@ -139,8 +139,7 @@ impl WriteBack {
             self.counters.destaged_pages.fetch_add(run.len() as u64, Ordering::Relaxed);
             self.counters.destage_requests.fetch_add(1, Ordering::Relaxed);
         }
-        // The kernel reports an error of earlier writes to the file once: here.
-        file.sync().inspect_err(|_| object.has_failed_sync.store(true, Ordering::Release))?;
+        object.sync_internally(|| file.sync())?;
         Ok(Some(Cleaned::new(object.clone(), &dirty)))
     }
 

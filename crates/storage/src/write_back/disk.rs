@@ -288,7 +288,7 @@ impl DiskFile for WriteBackFile {
             result?;
             if !self.object.dirty(end..u32::MAX).is_empty() {
                 // Until then, a crash may bring back the length, and with it the pages.
-                self.inner.sync()?;
+                self.object.sync_internally(|| self.inner.sync())?;
                 self.write_back.drop_from(&self.object, end)?;
             }
             Ok(())
