@@ -3,6 +3,10 @@
 //! Invariants: the crate knows neither tuples nor FUSE; all I/O on a cell disk goes through the [`disk::Disk`] trait;
 //! no bytes on a disk make the process panic. [`Volume`] is the public interface.
 
+// Unit tests share the disks of `tests/support`, which name the crate.
+#[cfg(test)]
+extern crate self as cellar_storage;
+
 mod cache;
 mod columnar;
 pub mod disk;

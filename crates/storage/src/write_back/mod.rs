@@ -12,6 +12,8 @@ mod log;
 mod notes;
 mod object;
 mod recovery;
+#[cfg(test)]
+mod tests;
 
 pub use disk::WriteBackDisk;
 pub use recovery::Left;
