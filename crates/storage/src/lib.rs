@@ -40,7 +40,7 @@ pub use volume::{
     SpacePriority, SpaceTotals, StagedUnits, StreamUsage, UnitExtent, UnitReader, UnitStored, Volume, VolumeOptions,
     disk_states, forms_new_group,
 };
-pub use write_back::{WriteBackOptions, WriteBackStats};
+pub use write_back::{LackingFiles, WriteBackOptions, WriteBackStats};
 
 /// Returns the time in nanoseconds since 1970.
 fn now() -> i64 {

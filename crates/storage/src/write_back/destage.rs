@@ -113,6 +113,7 @@ impl WriteBack {
                 cleaned.finish()
             })?;
         }
+        self.forget_files(log);
         log.trim()?;
         result
     }

@@ -76,6 +76,10 @@ impl FileStore for WriteBackDisk {
     }
     fn sync_everything(&self) -> io::Result<()> {
         if let Some(log) = self.write_back.log() {
+            if let Err(error) = self.write_back.note_dirty_files(log) {
+                ::log::warn!("{error}; all pages of the write-back log are written to the cell disks instead");
+                self.write_back.destage()?;
+            }
             log.flush_all()?;
         }
         self.inner.sync_everything()
@@ -329,6 +333,7 @@ impl DiskFile for WriteBackFile {
     }
     fn sync(&self) -> io::Result<()> {
         if let Some(log) = self.write_back.log() {
+            self.write_back.note_file(log, &self.object)?;
             let last = self.object.state.lock().last;
             log.flush(last)?;
         }

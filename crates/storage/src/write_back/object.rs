@@ -41,6 +41,8 @@ pub struct DirtyObject {
     pub is_unsynced: AtomicBool,
     /// A sync of the cell disks that no client requested failed: the next sync of the file reports that.
     has_failed_sync: AtomicBool,
+    /// The cell disks name the file among those that may lack changes.
+    pub is_noted: AtomicBool,
     /// Held during a sync of the cell disks: a sync that finds nothing to do must not return before the one that has begun, nor
     /// before one that fails.
     syncing: Mutex<()>,
@@ -58,7 +60,15 @@ impl DirtyObject {
     pub fn new(object: Object) -> Self {
         let (cleaning, state) = (Mutex::default(), Mutex::default());
         let (is_unsynced, has_failed_sync) = (AtomicBool::new(true), AtomicBool::new(false));
-        Self { object, cleaning, state, is_unsynced, has_failed_sync, syncing: Mutex::default() }
+        Self {
+            object,
+            cleaning,
+            state,
+            is_unsynced,
+            has_failed_sync,
+            is_noted: AtomicBool::new(false),
+            syncing: Mutex::default(),
+        }
     }
 
     pub fn is_dirty(&self) -> bool {

@@ -19,6 +19,7 @@ fn crash_everywhere(
         for seed in 0..outcomes {
             let mut random = Random::seeded(changes << 32 | seed);
             let (crashed, mut model) = (machine.crash(Crash::Power, &mut random), model.clone());
+            model.check_lacking(&crashed);
             let cell = crashed.start_after_crash(BOTH, &model.known());
             let cell = cell.unwrap_or_else(|error| panic!("a start after change {changes}: {error}"));
             model.check(&cell);
@@ -199,6 +200,7 @@ fn files_are_as_a_sync_left_them_or_newer_after_any_crash() {
             }
             let crash = if random.below(4) == 0 { Crash::Kill } else { Crash::Power };
             machine = machine.crash(crash, &mut random);
+            model.check_lacking(&machine);
             if random.below(3) == 0 {
                 machine.disks.power_off_after(1 + random.below(60));
             }

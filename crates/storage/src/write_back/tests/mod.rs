@@ -26,10 +26,12 @@ use breakable_disk::{BreakableDisk, Breaker};
 use memory_disk::{Crash, MemoryDisks};
 use parking_lot::Mutex;
 use random::Random;
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const SECTOR: u64 = 4096;
 const PAGE: u64 = 8192;
@@ -165,12 +167,13 @@ impl DiskFile for HookedFile {
     }
 }
 
+/// The cell disk. Not accessible while the flag is set.
 #[derive(Debug)]
-struct Group(Arc<dyn Disk>);
+struct Group(Arc<dyn Disk>, Arc<AtomicBool>);
 
 impl CellDisks for Group {
     fn accessible(&self) -> Vec<(usize, Arc<dyn Disk>)> {
-        vec![(0, self.0.clone())]
+        if self.1.load(Ordering::SeqCst) { Vec::new() } else { vec![(0, self.0.clone())] }
     }
     fn fail(&self, _: usize, error: &io::Error) -> io::Result<()> {
         Err(io::Error::new(error.kind(), error.to_string()))
@@ -187,6 +190,8 @@ struct Machine {
     disks: MemoryDisks,
     breakers: [Breaker; 2],
     hooks: Hooks,
+    /// Notes cannot be written.
+    refuses_notes: Arc<AtomicBool>,
     /// For the settings of files only.
     cache: Arc<FlashCache>,
 }
@@ -208,16 +213,36 @@ impl Machine {
             fills_in_background: false,
             timeout: None,
         };
-        let cache = FlashCache::open(&options, Arc::new(Group(disks.remove(0))), true).unwrap().unwrap();
+        let cache =
+            FlashCache::open(&options, Arc::new(Group(disks.remove(0), Arc::default())), true).unwrap().unwrap();
         let (disks, breakers) = (MemoryDisks::new(3), [Breaker::new(), Breaker::new()]);
-        Self { disks, breakers, hooks: Hooks::default(), cache }
+        Self { disks, breakers, hooks: Hooks::default(), refuses_notes: Arc::default(), cache }
     }
 
     /// Returns the machine with the power on after a crash, with intact flash disks and without a hook.
     fn crash(&self, crash: Crash, random: &mut Random) -> Self {
         let disks = self.disks.crash(crash, random);
         let breakers = [Breaker::new(), Breaker::new()];
-        Self { disks, breakers, hooks: Hooks::default(), cache: self.cache.clone() }
+        let (hooks, refuses_notes) = (Hooks::default(), Arc::default());
+        Self { disks, breakers, hooks, refuses_notes, cache: self.cache.clone() }
+    }
+
+    fn group(&self) -> Arc<dyn CellDisks> {
+        Arc::new(Group(self.cell_disk(), self.refuses_notes.clone()))
+    }
+
+    /// Returns the files that a forced start without flash disks names.
+    fn lacking(&self) -> BTreeSet<u64> {
+        let left = Left::read(&[], self.group().as_ref(), true).unwrap();
+        let lacking = left.lacking().cloned().unwrap_or_default();
+        assert!(lacking.is_complete || left.lacking().is_none());
+        lacking.inodes
+    }
+
+    /// Returns the numbers of sectors, and the length, that a file has on the cell disk.
+    fn read_below(&self, ino: u64, sectors: &Range<usize>) -> (Vec<u32>, u64) {
+        let file = self.cell_disk().open(ino, Stream::Data, false).unwrap().expect("the file exists");
+        (read_sectors(file.as_ref(), sectors).unwrap(), file.len().unwrap())
     }
 
     fn cell_disk(&self) -> Arc<dyn Disk> {
@@ -238,7 +263,7 @@ impl Machine {
         };
         let flash = self.disks.disks().split_off(1).into_iter().zip(&self.breakers).map(breakable);
         let flash: Vec<_> = flash.zip(present).filter(|(_, present)| *present).map(|(disk, _)| disk).collect();
-        let cell_disks: Arc<dyn CellDisks> = Arc::new(Group(disk.clone()));
+        let cell_disks = self.group();
         let left = Left::read(&flash, cell_disks.as_ref(), false)?;
         let write_back = Arc::new(WriteBack::new(self.cache.clone()));
         let stripe: Arc<dyn FileStore> = Arc::new(HookedStripe { disk, hooks: self.hooks.clone() });
@@ -280,15 +305,19 @@ impl Cell {
 
     /// Returns the numbers of sectors, 0 beyond the end of the file.
     fn read(&self, ino: u64, sectors: &Range<usize>) -> io::Result<Vec<u32>> {
-        let mut bytes = vec![0; sectors.len() * SECTOR as usize];
-        let count = self.file(ino)?.read_at(&mut bytes, sectors.start as u64 * SECTOR)?;
-        bytes[count..].fill(0);
-        Ok(bytes.chunks_exact(SECTOR as usize).map(number_of).collect())
+        read_sectors(self.file(ino)?.as_ref(), sectors)
     }
 
     fn dirty_pages(&self) -> u64 {
         self.write_back.stats().dirty_bytes / PAGE
     }
+}
+
+fn read_sectors(file: &dyn DiskFile, sectors: &Range<usize>) -> io::Result<Vec<u32>> {
+    let mut bytes = vec![0; sectors.len() * SECTOR as usize];
+    let count = file.read_at(&mut bytes, sectors.start as u64 * SECTOR)?;
+    bytes[count..].fill(0);
+    Ok(bytes.chunks_exact(SECTOR as usize).map(number_of).collect())
 }
 
 fn bytes_of(number: u32, sectors: usize) -> Vec<u8> {

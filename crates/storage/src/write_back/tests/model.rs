@@ -32,6 +32,20 @@ impl File {
         self.lengths.drain(..self.lengths.len() - 1);
     }
 
+    /// Returns what is wrong with the content after a crash.
+    pub fn check(&self, found: &[u32], length: u64) -> std::result::Result<(), String> {
+        for (number, (found, allowed)) in found.iter().zip(&self.sectors).enumerate() {
+            if !allowed.contains(found) {
+                return Err(format!("sector {number} is {found}, not of {allowed:?}"));
+            }
+        }
+        let (length, lengths) = (length / SECTOR, &self.lengths);
+        match lengths.iter().min() <= Some(&length) && lengths.iter().max() >= Some(&length) {
+            true => Ok(()),
+            false => Err(format!("the length is {length} sectors, not of {lengths:?}")),
+        }
+    }
+
     pub fn current(&self) -> Vec<u32> {
         self.sectors.iter().map(|numbers| numbers[numbers.len() - 1]).collect()
     }
@@ -111,13 +125,20 @@ impl Model {
     pub fn check(&mut self, cell: &Cell) {
         for (ino, file) in &mut self.files {
             let (found, length) = (cell.read(*ino, &(0..SECTORS)).unwrap(), cell.file(*ino).unwrap().len().unwrap());
-            for (number, (found, allowed)) in found.iter().zip(&file.sectors).enumerate() {
-                assert!(allowed.contains(found), "sector {number} of inode {ino} is {found}, not of {allowed:?}");
-            }
-            let (length, lengths) = (length / SECTOR, &file.lengths);
-            assert!(lengths.iter().min() <= Some(&length), "inode {ino} has {length} sectors, not of {lengths:?}");
-            assert!(lengths.iter().max() >= Some(&length), "inode {ino} has {length} sectors, not of {lengths:?}");
+            file.check(&found, length).unwrap_or_else(|wrong| panic!("inode {ino}: {wrong}"));
+            let length = length / SECTOR;
             *file = File { sectors: found.into_iter().map(|number| vec![number]).collect(), lengths: vec![length] };
+        }
+    }
+
+    /// Checks that a start without the flash disks names each file that lacks synced changes.
+    pub fn check_lacking(&self, machine: &Machine) {
+        let lacking = machine.lacking();
+        for (ino, file) in &self.files {
+            let (found, length) = machine.read_below(*ino, &(0..SECTORS));
+            if let Err(wrong) = file.check(&found, length) {
+                assert!(lacking.contains(ino), "inode {ino} is not among {lacking:?}: {wrong}");
+            }
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use super::model::Model;
 use super::*;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const INO: u64 = 20;
@@ -309,4 +308,38 @@ fn damage_of_one_of_two_copies_of_any_record_loses_nothing() {
         }
         model.check(&machine.start_after_crash(BOTH, &model.known()).unwrap());
     }
+}
+
+#[test]
+fn the_cell_disks_name_the_files_with_synced_pages_that_they_lack_and_no_others() {
+    let (machine, cell) = with_dirty_page();
+    let names = |expected: &[u64]| assert_eq!(machine.lacking(), expected.iter().copied().collect());
+    let sync = |ino| cell.file(ino).unwrap().sync().unwrap();
+    names(&[]);
+    sync(INO);
+    names(&[INO]);
+    cell.write(OTHER, &of_pages(1..2), 3).unwrap();
+    cell.store.sync_everything().unwrap();
+    names(&[INO, OTHER]);
+    cell.write_back.destage().unwrap();
+    names(&[]);
+    sync(INO);
+    names(&[]);
+    cell.write(INO, &of_pages(1..2), 3).unwrap();
+    sync(INO);
+    names(&[INO]);
+    cell.store.remove(INO, Stream::Data).unwrap();
+    cell.write_back.destage().unwrap();
+    names(&[]);
+}
+
+#[test]
+fn a_sync_of_a_file_that_cannot_be_noted_writes_the_pages_to_the_cell_disks() {
+    let (machine, cell) = with_dirty_page();
+    machine.refuses_notes.store(true, Ordering::SeqCst);
+    cell.file(INO).unwrap().sync().unwrap();
+    assert_eq!((cell.dirty_pages(), machine.read_below(INO, &(3..7)).0), (0, vec![1, 2, 2, 1]));
+    cell.write(OTHER, &of_pages(2..3), 2).unwrap();
+    cell.store.sync_everything().unwrap();
+    assert_eq!((cell.dirty_pages(), machine.read_below(OTHER, &(3..7)).0), (0, vec![1, 2, 2, 1]));
 }
