@@ -3,6 +3,10 @@
 //! Invariants: the crate knows neither tuples nor FUSE; all I/O on a cell disk goes through the [`disk::Disk`] trait;
 //! no bytes on a disk make the process panic. [`Volume`] is the public interface.
 
+// Unit tests share the disks of `tests/support`, which name the crate.
+#[cfg(test)]
+extern crate self as cellar_storage;
+
 mod cache;
 mod columnar;
 pub mod disk;
@@ -36,7 +40,7 @@ pub use volume::{
     SpacePriority, SpaceTotals, StagedUnits, StreamUsage, UnitExtent, UnitReader, UnitStored, Volume, VolumeOptions,
     disk_states, forms_new_group,
 };
-pub use write_back::{WriteBackOptions, WriteBackStats};
+pub use write_back::{LackingFiles, WriteBackOptions, WriteBackStats};
 
 /// Returns the time in nanoseconds since 1970.
 fn now() -> i64 {

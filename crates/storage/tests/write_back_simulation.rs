@@ -61,21 +61,24 @@ fn open(
     write_back: Option<WriteBackOptions>,
 ) -> Result<Arc<Volume>> {
     let mut disks = disks.disks();
-    let flash_disks = disks.split_off(disks.len() - 2).into_iter().zip(flash);
+    let flash_disks = disks.split_off(disks.len() - 2);
+    let options = VolumeOptions { redundancy, write_back, ..options_with(flash_disks, flash) };
+    Volume::open(disks, options)
+}
+
+fn options_with(flash_disks: Vec<Arc<dyn Disk>>, flash: FlashDisks<'_>) -> VolumeOptions {
     let flash_disk = |(inner, breaker): (Arc<dyn Disk>, Option<&Breaker>)| {
         Some(Arc::new(BreakableDisk { inner, breaker: breaker?.clone() }) as Arc<dyn Disk>)
     };
     let flash = FlashOptions {
-        disks: flash_disks.filter_map(flash_disk).collect(),
+        disks: flash_disks.into_iter().zip(flash).filter_map(flash_disk).collect(),
         size: Some(16 * SEGMENT),
         columnar_bytes: 0,
         segment_bytes: SEGMENT,
         fills_in_background: false,
         timeout: None,
     };
-    let options =
-        VolumeOptions { redundancy, intent_idle: Duration::ZERO, flash: Some(flash), write_back, ..options() };
-    Volume::open(disks, options)
+    VolumeOptions { intent_idle: Duration::ZERO, flash: Some(flash), write_back: Some(WRITE_BACK), ..options() }
 }
 
 fn stats(volume: &Volume) -> WriteBackStats {
@@ -273,4 +276,54 @@ fn write_back_on_one_flash_disk_is_refused_unless_it_is_allowed() {
     let options = WriteBackOptions { allows_one_disk: false, ..WRITE_BACK };
     let error = open(&disks, Redundancy::External, [Some(&breaker), None], Some(options)).unwrap_err();
     assert!(error.to_string().contains("needs two flash disks"), "{error}");
+}
+
+#[test]
+fn a_start_that_is_forced_without_the_log_names_the_files_that_lack_changes() {
+    let (disks, breakers) = (MemoryDisks::new(3), [Breaker::new(), Breaker::new()]);
+    let both = [Some(&breakers[0]), Some(&breakers[1])];
+    let volume = open(&disks, Redundancy::External, both, Some(WRITE_BACK)).unwrap();
+    let ino = with_file(&volume);
+    let other = support::create(&volume, "other");
+    volume.write(other, 0, &[1; PAGE]).unwrap();
+    volume.sync().unwrap();
+    write_page(&volume, ino, 4, 2);
+    volume.fsync(ino).unwrap();
+    volume.abandon();
+    drop(volume);
+    let forced = || {
+        let options = VolumeOptions { force_degraded: true, ..options_with(Vec::new(), [None, None]) };
+        Volume::open(disks.disks().drain(..1).collect(), VolumeOptions { flash: None, write_back: None, ..options })
+    };
+    let volume = forced().unwrap();
+    let lacking = volume.lacking_files().unwrap();
+    assert!(lacking.is_complete && lacking.inodes.iter().eq([&ino]), "{lacking:?}");
+    assert_eq!(read_all(&volume, ino)[4 * PAGE], 1);
+    volume.abandon();
+    drop(volume);
+    assert_eq!(forced().unwrap().lacking_files(), None);
+}
+
+#[test]
+fn a_cell_disk_that_returns_or_joins_names_the_log_and_the_files_that_lack_changes() {
+    let (disks, breakers) = (MemoryDisks::new(5), [Breaker::new(), Breaker::new()]);
+    let mut cell_disks = disks.disks();
+    let options = options_with(cell_disks.split_off(3), [Some(&breakers[0]), Some(&breakers[1])]);
+    let new = cell_disks.remove(2);
+    let options = VolumeOptions { redundancy: Redundancy::Normal, ..options };
+    let volume = Volume::open(cell_disks.clone(), options).unwrap();
+    let ino = with_file(&volume);
+    volume.offline_disk(cell_disks[1].path()).unwrap();
+    // The notes change: one flash disk counts, and the file lacks changes.
+    breakers[1].break_after(0);
+    write_page(&volume, ino, 4, 2);
+    volume.fsync(ino).unwrap();
+    let notes = |disk: &Arc<dyn Disk>| ["write_back", "write_back_files"].map(|name| disk.read_note(name).unwrap());
+    let expected = notes(&cell_disks[0]);
+    assert!(expected.iter().all(Option::is_some) && notes(&cell_disks[1]) != expected);
+    volume.online_disk(cell_disks[1].clone()).unwrap();
+    assert_eq!(notes(&cell_disks[1]), expected);
+    volume.add_disk(new.clone(), None).unwrap();
+    assert_eq!(notes(&new), expected);
+    volume.abandon();
 }

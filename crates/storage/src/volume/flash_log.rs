@@ -6,7 +6,7 @@ use crate::error::{Context, Result};
 use crate::file::FileData;
 use crate::flash_log::{FlashLog, FlashLogStats, Lost, NotesGuard, Opening};
 use crate::meta::CommitSequence;
-use crate::write_back::{self, WriteBack};
+use crate::write_back::{self, LackingFiles, WriteBack};
 use cellar_format::wire::FileType;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -67,6 +67,26 @@ impl Volume {
             Some(write_back) => write_back.give_notes_to(disk),
             None => WriteBack::clear_notes_of(disk).map(|()| None),
         }
+    }
+
+    /// Logs which files may lack changes of the write-back log, and keeps that for clients. Files that do not exist any more are left
+    /// out.
+    pub(super) fn tell_lacking(&self, lacking: &LackingFiles) {
+        let is_file = |ino: &Ino| self.file(*ino).is_ok();
+        let lacking = LackingFiles { inodes: lacking.inodes.iter().copied().filter(is_file).collect(), ..*lacking };
+        let inodes: Vec<Ino> = lacking.inodes.iter().copied().collect();
+        for some in inodes.chunks(NAMED_MAX) {
+            let files = self.named(&some.iter().copied().collect());
+            log::error!("changes that were synced may be missing in {files}");
+        }
+        match lacking.is_complete {
+            true => log::error!("{} files may lack changes of the write-back log", inodes.len()),
+            false => log::error!(
+                "the cell disks do not say which files lack changes of the write-back log: any file that was written since the last \
+                 clean stop may lack changes"
+            ),
+        }
+        self.lacking_files.set(lacking).expect("a volume is opened once");
     }
 
     /// Lets the cell disks have everything, before a clean stop.

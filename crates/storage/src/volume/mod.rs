@@ -75,7 +75,7 @@ use crate::group::Group;
 use crate::iorm::Medium;
 use crate::meta::{CommitSequence, Stores};
 use crate::now;
-use crate::write_back::WriteBackStats;
+use crate::write_back::{LackingFiles, WriteBackStats};
 use background::Background;
 use checkpoints::CheckpointRequests;
 use free_space::FreeSpace;
@@ -124,6 +124,8 @@ pub struct Volume {
     /// Valid facts about files that the last clean stop saved.
     saved_facts: Mutex<Option<SavedFacts>>,
     passthrough: passthrough::Passthrough,
+    /// Set if the start was forced without the write-back log, or without a part of the log.
+    lacking_files: OnceLock<LackingFiles>,
     /// Set at the end of the recovery.
     flash_log: OnceLock<Arc<FlashLog>>,
     options: VolumeOptions,
@@ -270,6 +272,11 @@ impl Volume {
     /// Returns the counters of write-back; None if everything is written through.
     pub fn write_back_stats(&self) -> Option<WriteBackStats> {
         self.group.write_back().map(|write_back| write_back.stats())
+    }
+
+    /// Returns the files that may lack synced changes, if the start was forced without the write-back log, or without a part of it.
+    pub fn lacking_files(&self) -> Option<&LackingFiles> {
+        self.lacking_files.get()
     }
 
     /// Returns the setting of a file; None if no flash cache is configured.

@@ -117,6 +117,7 @@ impl Volume {
             repair_time,
             saved_facts: Mutex::default(),
             passthrough: Default::default(),
+            lacking_files: OnceLock::new(),
             flash_log: OnceLock::new(),
             options,
             background: Mutex::new(None),
@@ -180,6 +181,9 @@ impl Volume {
         let disks = flash_disks(&self.group, &self.options);
         let is_known = |object: Object| self.file(object.ino).is_ok();
         let stripes = self.group.stripes();
+        if let Some(lacking) = left.lacking() {
+            self.tell_lacking(lacking);
+        }
         left.apply(write_back.map(|one| &**one), stripes, (disks, cell_disks.as_ref()), is_known)?;
         match (write_back, &self.options.write_back) {
             (Some(write_back), Some(options)) => write_back.start(options, disks, &cell_disks),

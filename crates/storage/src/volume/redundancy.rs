@@ -146,16 +146,19 @@ impl Volume {
             return Err(Error::new(ErrorKind::Locked, message));
         }
         let disk = &self.disks()[number];
+        // Kept until the disk is online: the note must not change before.
+        let mut write_back_notes = None;
         let finish = || {
             disk.remove_named(SAVED_FACTS).context(|| format!("could not use cell disk {}", path.display()))?;
             self.group.store_superblock(number)?;
             // Before the disk is online: from then on a start may use the disk without the others.
             FlashCache::disown_on(disk.as_ref())?;
             self.give_flash_log_notes_to(disk.as_ref())?;
-            self.give_write_back_notes_to(disk.as_ref())?;
+            write_back_notes = self.give_write_back_notes_to(disk.as_ref())?;
             self.stores.lock().add(number, disk, self.group.stripes().len())
         };
         let copied = mirror.bring_online(number, engine, self, finish)?;
+        drop(write_back_notes);
         self.free_space.reopen(number);
         log::info!(
             "cell disk {} is online; resynced {} files: read {} bytes, wrote {} bytes",

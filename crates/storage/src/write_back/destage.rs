@@ -113,6 +113,7 @@ impl WriteBack {
                 cleaned.finish()
             })?;
         }
+        self.forget_files(log);
         log.trim()?;
         result
     }
@@ -139,8 +140,7 @@ impl WriteBack {
             self.counters.destaged_pages.fetch_add(run.len() as u64, Ordering::Relaxed);
             self.counters.destage_requests.fetch_add(1, Ordering::Relaxed);
         }
-        // The kernel reports an error of earlier writes to the file once: here.
-        file.sync().inspect_err(|_| object.has_failed_sync.store(true, Ordering::Release))?;
+        object.sync_internally(|| file.sync())?;
         Ok(Some(Cleaned::new(object.clone(), &dirty)))
     }
 

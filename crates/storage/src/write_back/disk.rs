@@ -76,6 +76,10 @@ impl FileStore for WriteBackDisk {
     }
     fn sync_everything(&self) -> io::Result<()> {
         if let Some(log) = self.write_back.log() {
+            if let Err(error) = self.write_back.note_dirty_files(log) {
+                ::log::warn!("{error}; all pages of the write-back log are written to the cell disks instead");
+                self.write_back.destage()?;
+            }
             log.flush_all()?;
         }
         self.inner.sync_everything()
@@ -288,7 +292,7 @@ impl DiskFile for WriteBackFile {
             result?;
             if !self.object.dirty(end..u32::MAX).is_empty() {
                 // Until then, a crash may bring back the length, and with it the pages.
-                self.inner.sync()?;
+                self.object.sync_internally(|| self.inner.sync())?;
                 self.write_back.drop_from(&self.object, end)?;
             }
             Ok(())
@@ -329,6 +333,7 @@ impl DiskFile for WriteBackFile {
     }
     fn sync(&self) -> io::Result<()> {
         if let Some(log) = self.write_back.log() {
+            self.write_back.note_file(log, &self.object)?;
             let last = self.object.state.lock().last;
             log.flush(last)?;
         }

@@ -212,6 +212,50 @@ impl Note {
     }
 }
 
+/// The inodes of the files that may have pages which only the log of the generation has, in ascending order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilesNote {
+    pub generation: Generation,
+    pub inodes: Vec<u64>,
+}
+
+impl FilesNote {
+    const MAGIC: &'static [u8; 8] = b"CELLWBFL";
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.put_bytes(Self::MAGIC);
+        bytes.put_u32(u32::from(VERSION));
+        bytes.put_u32(self.inodes.len() as u32);
+        bytes.put_bytes(&self.generation.0);
+        self.inodes.iter().for_each(|ino| bytes.put_u64(*ino));
+        let checksum = crc32c::crc32c(&bytes);
+        bytes.put_u32(checksum);
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(bytes);
+        if reader.take(8, "magic of a note of files")? != Self::MAGIC {
+            return Err(Corrupt::new("magic of a note of files", 0, "other bytes"));
+        }
+        let version = reader.u32("version of a note of files")?;
+        if version != u32::from(VERSION) {
+            return Err(Corrupt::new("version of a note of files", 8, version.to_string()));
+        }
+        let count = reader.u32("number of files")?;
+        let generation = Generation::read(&mut reader)?;
+        let inodes = (0..count).map(|_| reader.u64("inode number")).collect::<Result<_, _>>()?;
+        let at = reader.position();
+        let checksum = reader.u32("checksum of a note of files")?;
+        reader.finish("note of files")?;
+        match crc32c::crc32c(&bytes[..at]) == checksum {
+            true => Ok(Self { generation, inodes }),
+            false => Err(Corrupt::new("checksum of a note of files", at, format!("{checksum:08x}"))),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,6 +289,15 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1 << (at % 8);
             Note::decode(&damaged).unwrap_err();
+        }
+        let note = FilesNote { generation: Generation([9; 16]), inodes: vec![3, 1 << 40] };
+        let bytes = note.encode();
+        assert_eq!(FilesNote::decode(&bytes).unwrap(), note);
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << (at % 8);
+            FilesNote::decode(&damaged).unwrap_err();
+            FilesNote::decode(&bytes[..at]).unwrap_err();
         }
     }
 }

@@ -12,8 +12,8 @@ use super::format::{BLOCK, Note, PAGE, PAGE_BYTES, PAGES_MAX, Piece, RecordHeade
 use super::notes;
 use crate::disk::{Disk, DiskFile, Stream};
 use crate::flash::{CellDisks, Generation};
-use parking_lot::Mutex;
-use std::collections::VecDeque;
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -111,6 +111,8 @@ pub struct Log {
     failed: Vec<AtomicBool>,
     /// The note of the cell disks. Held while it changes.
     note: Mutex<Note>,
+    /// The inodes of the files that the cell disks name: they may lack changes. Held while that changes.
+    noted_files: Mutex<BTreeSet<u64>>,
     tail: Mutex<Tail>,
     /// Held during a flush.
     flushing: Mutex<()>,
@@ -140,6 +142,7 @@ impl Log {
             segment_bytes,
             segments_max,
             note: Mutex::new(note),
+            noted_files: Mutex::default(),
             tail: Mutex::new(tail),
             flushing: Mutex::new(()),
             flushed: AtomicU64::new(0),
@@ -364,8 +367,21 @@ impl Log {
     }
 
     /// Returns the note of the cell disks, which does not change while the caller keeps the guard.
-    pub fn note(&self) -> parking_lot::MutexGuard<'_, Note> {
+    pub fn note(&self) -> MutexGuard<'_, Note> {
         self.note.lock()
+    }
+
+    /// Returns the files that the cell disks name, which do not change while the caller keeps the guard.
+    pub fn noted_files(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.noted_files.lock()
+    }
+
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    pub fn cell_disks(&self) -> &dyn CellDisks {
+        self.cell_disks.as_ref()
     }
 
     /// Lets the cell disks name no log. No page counts any more.

@@ -3,17 +3,21 @@
 //! A write-back disk is above the flash cache and the stripes, so a destage is an ordinary change for them. `README.md` beside
 //! this file has the rules that keep every synced page after a crash.
 //!
-//! Lock order: destage, cleaning of an object, state of an object, log. None of the last two is held while a cell disk is written.
+//! Lock order: destage, cleaning of an object, noted files, state of an object, log. None of the last two is held while a cell disk is written.
 
 mod destage;
 mod disk;
 mod format;
 mod log;
+mod noted_files;
 mod notes;
 mod object;
 mod recovery;
+#[cfg(test)]
+mod tests;
 
 pub use disk::WriteBackDisk;
+pub use notes::LackingFiles;
 pub use recovery::Left;
 
 use crate::disk::{Disk, FileStore};
@@ -23,8 +27,8 @@ use ::log::info;
 use destage::Destager;
 use log::Log;
 use object::DirtyObject;
-use parking_lot::{Mutex, RwLock};
-use std::collections::HashMap;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -149,9 +153,11 @@ impl WriteBack {
     /// the disk is accessible.
     pub fn give_notes_to(&self, disk: &dyn Disk) -> Result<Option<NotesGuard<'_>>> {
         let Some(log) = self.log() else { return notes::give_to(disk, None).map(|()| None) };
-        let note = log.note();
+        let (files, note) = (log.noted_files(), log.note());
+        let inodes = files.iter().copied().collect();
+        notes::give_files_to(disk, &format::FilesNote { generation: log.generation(), inodes })?;
         notes::give_to(disk, Some(&note))?;
-        Ok(Some(NotesGuard { _note: note }))
+        Ok(Some(NotesGuard { _files: files, _note: note }))
     }
 
     /// Makes a disk that joins the group, or returns, name no log, for a volume without write-back.
@@ -190,5 +196,6 @@ impl WriteBack {
 /// Keeps the notes as they are.
 #[derive(Debug)]
 pub struct NotesGuard<'a> {
-    _note: parking_lot::MutexGuard<'a, format::Note>,
+    _files: MutexGuard<'a, BTreeSet<u64>>,
+    _note: MutexGuard<'a, format::Note>,
 }

@@ -3,12 +3,15 @@
 //! Invariant: while a log has pages that count, each accessible cell disk names its generation, and the flash disks that have
 //! all of its durable records.
 
-use super::format::Note;
+use super::format::{FilesNote, Note};
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::flash::CellDisks;
+use crate::flash::{CellDisks, Generation};
+use std::collections::BTreeSet;
 
 const NAME: &str = "write_back";
+/// The files that may lack changes.
+const FILES: &str = "write_back_files";
 /// On flash disks.
 pub const DISK_NOTE: &str = "write_back_disk";
 
@@ -61,9 +64,18 @@ pub fn read(disks: &dyn CellDisks, is_forced: bool) -> Result<Named> {
 
 /// Makes all accessible disks name a log, or none. Durable on return.
 pub fn write(disks: &dyn CellDisks, note: Option<&Note>) -> Result<()> {
+    write_to_each(disks, NAME, &note.map(Note::encode).unwrap_or_default())
+}
+
+/// Makes all accessible disks name the files that may lack changes. Durable on return.
+pub fn write_files(disks: &dyn CellDisks, note: &FilesNote) -> Result<()> {
+    write_to_each(disks, FILES, &note.encode())
+}
+
+fn write_to_each(disks: &dyn CellDisks, name: &str, bytes: &[u8]) -> Result<()> {
     let mut written = 0;
     for (number, disk) in disks.accessible() {
-        match write_to(disk.as_ref(), note) {
+        match write_to(disk.as_ref(), name, bytes) {
             Ok(()) => written += 1,
             Err(_) if !disk.is_accessible() => {}
             Err(error) => disks.fail(number, &error).context(|| could_not("write", disk.as_ref()))?,
@@ -75,16 +87,56 @@ pub fn write(disks: &dyn CellDisks, note: Option<&Note>) -> Result<()> {
     }
 }
 
-fn write_to(disk: &dyn Disk, note: Option<&Note>) -> std::io::Result<()> {
-    let bytes = note.map(Note::encode).unwrap_or_default();
-    match disk.read_note(NAME)? {
+fn write_to(disk: &dyn Disk, name: &str, bytes: &[u8]) -> std::io::Result<()> {
+    match disk.read_note(name)? {
         None if bytes.is_empty() => Ok(()),
         Some(found) if found == bytes => Ok(()),
-        _ => disk.write_note(NAME, &bytes),
+        _ => disk.write_note(name, bytes),
     }
 }
 
 /// Makes a disk that joins the group, or returns, say the same as the others.
 pub fn give_to(disk: &dyn Disk, note: Option<&Note>) -> Result<()> {
-    write_to(disk, note).context(|| could_not("write", disk))
+    write_to(disk, NAME, &note.map(Note::encode).unwrap_or_default()).context(|| could_not("write", disk))
+}
+
+/// As [`give_to`], for the files that may lack changes. To be called before the disk names the log.
+pub fn give_files_to(disk: &dyn Disk, note: &FilesNote) -> Result<()> {
+    write_to(disk, FILES, &note.encode()).context(|| could_not("write", disk))
+}
+
+/// The files that lack changes after a start without the log, or without a part of the log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LackingFiles {
+    /// Each file that lacks synced changes, and possibly files whose changes the cell disks have, or that do not exist any more.
+    pub inodes: BTreeSet<u64>,
+    /// False if the cell disks do not say which files lack changes. There may be others then.
+    pub is_complete: bool,
+}
+
+/// Reads which files may lack changes of the log of a generation, or of any log.
+pub fn read_files(disks: &dyn CellDisks, generation: Option<Generation>) -> LackingFiles {
+    let (mut lacking, mut has_damage, mut has_whole) = (LackingFiles::default(), generation.is_none(), false);
+    for (_, disk) in disks.accessible() {
+        let read = disk.read_note(FILES).map_err(|error| error.to_string());
+        let note = read.and_then(|bytes| match bytes.filter(|bytes| !bytes.is_empty()) {
+            Some(bytes) => FilesNote::decode(&bytes).map(Some).map_err(|error| error.to_string()),
+            None => Ok(None),
+        });
+        match note {
+            Ok(Some(note)) if generation.is_none_or(|generation| generation == note.generation) => {
+                lacking.inodes.extend(note.inodes);
+                has_whole = generation.is_some();
+            }
+            // No sync relied on the log.
+            Ok(_) => {}
+            Err(error) => {
+                log::error!("{}: {error}", could_not("read", disk.as_ref()));
+                has_damage = true;
+            }
+        }
+    }
+    // Each disk has all files.
+    lacking.is_complete = has_whole || !has_damage;
+    lacking
 }

@@ -39,8 +39,13 @@ pub struct DirtyObject {
     pub state: Mutex<State>,
     /// The cell disks may have changes that are not durable. Set at first, because an earlier process may have left some.
     pub is_unsynced: AtomicBool,
-    /// A sync of the cell disks by a destage failed: the next sync of the file reports that.
-    pub has_failed_sync: AtomicBool,
+    /// A sync of the cell disks that no client requested failed: the next sync of the file reports that.
+    has_failed_sync: AtomicBool,
+    /// The cell disks name the file among those that may lack changes.
+    pub is_noted: AtomicBool,
+    /// Held during a sync of the cell disks: a sync that finds nothing to do must not return before the one that has begun, nor
+    /// before one that fails.
+    syncing: Mutex<()>,
 }
 
 /// Pages that the cell disks have durably.
@@ -55,7 +60,15 @@ impl DirtyObject {
     pub fn new(object: Object) -> Self {
         let (cleaning, state) = (Mutex::default(), Mutex::default());
         let (is_unsynced, has_failed_sync) = (AtomicBool::new(true), AtomicBool::new(false));
-        Self { object, cleaning, state, is_unsynced, has_failed_sync }
+        Self {
+            object,
+            cleaning,
+            state,
+            is_unsynced,
+            has_failed_sync,
+            is_noted: AtomicBool::new(false),
+            syncing: Mutex::default(),
+        }
     }
 
     pub fn is_dirty(&self) -> bool {
@@ -78,6 +91,7 @@ impl DirtyObject {
 
     /// Syncs the cell disks if they may have changes that are not durable.
     pub fn sync(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let _syncing = self.syncing.lock();
         if self.is_unsynced.swap(false, Ordering::AcqRel)
             && let Err(error) = sync()
         {
@@ -88,6 +102,13 @@ impl DirtyObject {
             true => Err(io::Error::other("an earlier sync of the cell disks failed")),
             false => Ok(()),
         }
+    }
+
+    /// Syncs the cell disks for another purpose than a sync of the file. The kernel reports an error of earlier writes once, so
+    /// the next sync of the file repeats the error.
+    pub fn sync_internally(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let _syncing = self.syncing.lock();
+        sync().inspect_err(|_| self.has_failed_sync.store(true, Ordering::Release))
     }
 }
 

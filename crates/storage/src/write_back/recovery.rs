@@ -7,7 +7,7 @@ use super::WriteBack;
 use super::destage::runs;
 use super::format::{BLOCK, Note, PAGE, PAGE_BYTES, Piece, RecordHeader};
 use super::log::{is_segment, remove_segments};
-use super::notes::{self, DISK_NOTE, Named};
+use super::notes::{self, DISK_NOTE, LackingFiles, Named};
 use crate::disk::{Disk, DiskFile, FileStore};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::flash::{CellDisks, Object};
@@ -28,6 +28,8 @@ pub struct Left {
     pages: HashMap<Object, BTreeMap<u32, Place>>,
     /// The cell disks name a log.
     is_named: bool,
+    /// Set if the log is missing or damaged, and the start is forced.
+    lacking: Option<LackingFiles>,
 }
 
 #[derive(Debug)]
@@ -53,22 +55,30 @@ impl Left {
             Named::Log(note) => Some(note),
             Named::Unclear => None,
         };
-        let none = Self { is_named: true, ..Self::default() };
+        let lacking = || Some(notes::read_files(cell_disks, note.map(|note| note.generation)));
+        let none = || Self { is_named: true, lacking: lacking(), ..Self::default() };
         let Some(note) = note else {
-            return refuse(is_forced, "the notes of the cell disks about the write-back log are damaged")
-                .map(|()| none);
+            let damaged = "the notes of the cell disks about the write-back log are damaged";
+            return refuse(is_forced, damaged).map(|()| none());
         };
         let Some(Scanned { files, records }) = scan(disks, &note) else {
             let missing = "no flash disk has the write-back log that the cell disks name; connect its flash disks";
-            return refuse(is_forced, missing).map(|()| none);
+            return refuse(is_forced, missing).map(|()| none());
         };
         let oldest = records.values().map(|record| record.header.oldest).max().unwrap_or(1);
         let durable = records.values().map(|record| record.header.flushed).max().unwrap_or(0);
-        if let Some(missing) = (oldest..=durable).find(|sequence| !records.contains_key(sequence)) {
+        let missing = (oldest..=durable).find(|sequence| !records.contains_key(sequence));
+        if let Some(missing) = missing {
             refuse(is_forced, &format!("record {missing} of the write-back log is missing or damaged"))?;
         }
+        let lacking = missing.and_then(|_| lacking());
         let pages = newest(records.range(oldest..).map(|(_, record)| &record.header));
-        Ok(Self { files, records, pages, is_named: true })
+        Ok(Self { files, records, pages, is_named: true, lacking })
+    }
+
+    /// Returns the files that may lack synced changes, because a forced start has no log or not all of the log.
+    pub fn lacking(&self) -> Option<&LackingFiles> {
+        self.lacking.as_ref()
     }
 
     /// Writes the pages of known objects durably to the stripes. Afterwards, the cell disks name no log.

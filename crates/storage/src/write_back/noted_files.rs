@@ -1,0 +1,74 @@
+//! The files that may have changes which only flash has, durably on the cell disks: after the loss of all flash disks, a start
+//! names them.
+//!
+//! Invariant: before a sync returns that covers a dirty page, the page's file is noted, and remains so until no page of the file is
+//! dirty at the end of a destage.
+
+use super::WriteBack;
+use super::format::FilesNote;
+use super::log::Log;
+use super::notes;
+use super::object::DirtyObject;
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl WriteBack {
+    /// Notes a file that has dirty pages. If that fails, for example because the cell disks are full, the pages are clean
+    /// afterwards.
+    pub(super) fn note_file(&self, log: &Log, object: &Arc<DirtyObject>) -> io::Result<()> {
+        if object.is_noted.load(Ordering::Acquire) || !object.is_dirty() {
+            return Ok(());
+        }
+        let Err(error) = self.note_dirty_files(log) else { return Ok(()) };
+        ::log::warn!("{error}; the pages of inode {} are written to the cell disks instead", object.object.ino);
+        self.with_space(|| {
+            let _cleaning = object.cleaning.lock();
+            self.clean(object, 0..u32::MAX)
+        })
+    }
+
+    /// Notes all files that have dirty pages.
+    pub(super) fn note_dirty_files(&self, log: &Log) -> io::Result<()> {
+        let mut noted = log.noted_files();
+        let mut dirty = self.objects();
+        dirty.retain(|object| object.is_dirty());
+        let mut files = noted.clone();
+        files.extend(dirty.iter().map(|object| object.object.ino));
+        if files != *noted {
+            self.write_files(log, &files)?;
+            *noted = files;
+        }
+        dirty.iter().for_each(|object| object.is_noted.store(true, Ordering::Release));
+        Ok(())
+    }
+
+    /// Ends that files are noted which have no dirty pages. An error is logged: the files remain noted.
+    pub(super) fn forget_files(&self, log: &Log) {
+        let mut noted = log.noted_files();
+        let mut files = BTreeSet::new();
+        for object in self.objects() {
+            // In this order: a sync that still finds the object noted covers no page that became dirty after the check.
+            if object.is_noted.swap(false, Ordering::AcqRel) && object.is_dirty() {
+                object.is_noted.store(true, Ordering::Release);
+                files.insert(object.object.ino);
+            }
+        }
+        if files != *noted {
+            match self.write_files(log, &files) {
+                Ok(()) => *noted = files,
+                Err(error) => ::log::warn!("{error}; the former files remain there"),
+            }
+        }
+    }
+
+    fn write_files(&self, log: &Log, files: &BTreeSet<u64>) -> io::Result<()> {
+        let note = FilesNote { generation: log.generation(), inodes: files.iter().copied().collect() };
+        notes::write_files(log.cell_disks(), &note).map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    fn objects(&self) -> Vec<Arc<DirtyObject>> {
+        self.objects.lock().values().cloned().collect()
+    }
+}

@@ -1,0 +1,345 @@
+//! Rules of `README.md` that only several threads, failed operations or failed flash disks can break.
+
+use super::model::Model;
+use super::*;
+use std::time::{Duration, Instant};
+
+const INO: u64 = 20;
+const OTHER: u64 = 21;
+/// For a thread that waits for something that the rules make impossible.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Returns false if something does not happen in a time in which it happens without the rule. The outcome must not depend on
+/// the result.
+fn happens(what: impl Fn() -> bool) -> bool {
+    let started = Instant::now();
+    while !what() && started.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    what()
+}
+
+fn wait_for(flag: &AtomicBool) {
+    while !flag.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn eio() -> io::Error {
+    io::Error::from_raw_os_error(libc::EIO)
+}
+
+/// A machine and a process with a file of 8 synced pages, number 1, and page 2 dirty with number 2.
+fn with_dirty_page() -> (Machine, Cell) {
+    let machine = Machine::new();
+    let cell = machine.start(BOTH, &[]).unwrap();
+    for ino in [INO, OTHER] {
+        cell.create(ino).unwrap();
+        cell.write(ino, &(0..16), 1).unwrap();
+        cell.file(ino).unwrap().sync().unwrap();
+    }
+    cell.write(INO, &of_pages(2..3), 2).unwrap();
+    assert_eq!(cell.dirty_pages(), 1);
+    (machine, cell)
+}
+
+#[test]
+fn a_destage_writes_no_page_that_is_clean_meanwhile() {
+    let (machine, cell) = with_dirty_page();
+    let (is_destaging, is_changed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let hook = (is_destaging.clone(), is_changed.clone());
+    machine.hooks.set(move |_, operation| {
+        if matches!(operation, Operation::Write { .. }) && !hook.0.swap(true, Ordering::SeqCst) {
+            // The punch waits for the destage, so this waits for nothing.
+            happens(|| hook.1.load(Ordering::SeqCst));
+        }
+        Ok(())
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| cell.write_back.destage().unwrap());
+        wait_for(&is_destaging);
+        cell.file(INO).unwrap().punch(2 * PAGE, PAGE).unwrap();
+        cell.write(INO, &(4..5), 3).unwrap();
+        is_changed.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(cell.read(INO, &(3..7)).unwrap(), [1, 3, 0, 1]);
+}
+
+#[test]
+fn a_page_leaves_the_index_after_every_thread_that_writes_it_to_the_cell_disks() {
+    let (machine, cell) = with_dirty_page();
+    cell.write(OTHER, &of_pages(2..3), 2).unwrap();
+    let flags: [Arc<AtomicBool>; 3] = Default::default();
+    let [may_clean, is_cleaning, is_changed] = flags.clone();
+    machine.hooks.set(move |ino, operation| {
+        let [has_written, is_cleaning, is_changed] = &flags;
+        if matches!(operation, Operation::Write { .. }) {
+            if ino == OTHER {
+                // The destage has written the page of the first file. Another thread begins to do the same.
+                has_written.store(true, Ordering::SeqCst);
+                wait_for(is_cleaning);
+            } else if has_written.load(Ordering::SeqCst) && !is_cleaning.swap(true, Ordering::SeqCst) {
+                happens(|| is_changed.load(Ordering::SeqCst));
+            }
+        }
+        Ok(())
+    });
+    let object = cell.write_back.object(Object { stripe: 0, ino: INO, stream: Stream::Data });
+    std::thread::scope(|scope| {
+        scope.spawn(|| cell.write_back.destage().unwrap());
+        scope.spawn(|| {
+            wait_for(&may_clean);
+            let _cleaning = object.cleaning.lock();
+            cell.write_back.clean(&object, 2..3).unwrap();
+        });
+        wait_for(&is_cleaning);
+        // The page is dirty as long as the other thread writes it: a write goes to the log.
+        happens(|| !object.is_dirty());
+        cell.write(INO, &(4..5), 3).unwrap();
+        is_changed.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(cell.read(INO, &(4..6)).unwrap(), [3, 2]);
+}
+
+#[test]
+fn a_sync_returns_after_the_sync_that_covers_its_changes() {
+    let (machine, cell) = with_dirty_page();
+    cell.write(INO, &(4..5), 3).unwrap();
+    cell.write(INO, &(0..1), 3).unwrap();
+    let flags: [Arc<AtomicBool>; 2] = Default::default();
+    let [is_syncing, is_second_done] = flags.clone();
+    machine.hooks.set(move |_, operation| {
+        if operation == Operation::Sync && !flags[0].swap(true, Ordering::SeqCst) {
+            assert!(!happens(|| flags[1].load(Ordering::SeqCst)), "a sync did not wait for another one");
+        }
+        Ok(())
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| cell.file(INO).unwrap().sync().unwrap());
+        wait_for(&is_syncing);
+        cell.file(INO).unwrap().sync().unwrap();
+        is_second_done.store(true, Ordering::SeqCst);
+    });
+}
+
+#[test]
+fn a_failed_sync_of_a_destage_is_reported_by_the_next_sync_of_the_file() {
+    let (machine, cell) = with_dirty_page();
+    cell.write(INO, &(0..1), 3).unwrap();
+    let sync = |ino| cell.file(ino).unwrap().sync();
+    // The kernel reports an error once.
+    let fail_next = || {
+        let has_failed = AtomicBool::new(false);
+        machine.hooks.set(move |_, operation| match operation == Operation::Sync {
+            true if !has_failed.swap(true, Ordering::SeqCst) => Err(eio()),
+            _ => Ok(()),
+        });
+    };
+    fail_next();
+    cell.write_back.destage().unwrap_err();
+    assert_eq!((cell.dirty_pages(), cell.read(INO, &(4..5)).unwrap()), (1, vec![2]));
+    sync(OTHER).unwrap();
+    sync(INO).unwrap_err();
+    sync(INO).unwrap();
+    // The same for a file that becomes shorter.
+    fail_next();
+    cell.write(INO, &(0..1), 4).unwrap();
+    let shorten = || cell.file(INO).unwrap().set_len(PAGE);
+    shorten().unwrap_err();
+    sync(INO).unwrap_err();
+    sync(INO).unwrap();
+    shorten().unwrap();
+    assert_eq!((cell.dirty_pages(), cell.read(INO, &(0..6)).unwrap()), (0, vec![4, 1, 0, 0, 0, 0]));
+}
+
+#[test]
+fn a_sync_during_a_sync_of_a_destage_that_fails_reports_the_failure() {
+    let (machine, cell) = with_dirty_page();
+    cell.write(INO, &(0..1), 3).unwrap();
+    let flags: [Arc<AtomicBool>; 2] = Default::default();
+    let [is_syncing, is_synced] = flags.clone();
+    machine.hooks.set(move |_, operation| {
+        if operation == Operation::Sync && !flags[0].swap(true, Ordering::SeqCst) {
+            // The kernel has reported the error to the destage.
+            happens(|| flags[1].load(Ordering::SeqCst));
+            return Err(eio());
+        }
+        Ok(())
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| cell.write_back.destage().unwrap_err());
+        wait_for(&is_syncing);
+        let synced = cell.file(INO).unwrap().sync();
+        is_synced.store(true, Ordering::SeqCst);
+        synced.unwrap_err();
+    });
+}
+
+#[test]
+fn writes_into_holes_and_beyond_the_end_find_out_at_once_that_the_cell_disks_are_full() {
+    let (machine, cell) = with_dirty_page();
+    cell.file(INO).unwrap().set_len(12 * PAGE).unwrap();
+    cell.file(INO).unwrap().punch(5 * PAGE, PAGE).unwrap();
+    machine.hooks.set(|_, operation| match operation {
+        Operation::Write { .. } => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+        _ => Ok(()),
+    });
+    for pages in [5..6, 4..6, 8..9, 12..13, 11..13, 20..21] {
+        let error = cell.write(INO, &of_pages(pages.clone()), 3).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull, "pages {pages:?}");
+    }
+    cell.write(INO, &of_pages(6..8), 3).unwrap();
+    assert_eq!((cell.dirty_pages(), cell.file(INO).unwrap().len().unwrap()), (3, 12 * PAGE));
+    machine.hooks.clear();
+    cell.write(INO, &of_pages(8..9), 3).unwrap();
+    assert_eq!((cell.dirty_pages(), cell.read(INO, &of_pages(5..9)).unwrap()), (3, vec![0, 0, 3, 3, 3, 3, 3, 3]));
+}
+
+/// Changes of each kind, which need a few segments.
+fn change(cell: &Cell, model: &mut Model) -> io::Result<()> {
+    for round in 0..3 {
+        model.write(cell, INO, of_pages(1..4))?;
+        model.write(cell, OTHER, of_pages(2..3))?;
+        model.sync(cell, INO)?;
+        model.write(cell, INO, 3..4)?;
+        model.punch(cell, INO, 4..5)?;
+        model.sync(cell, INO)?;
+        if round == 1 {
+            cell.write_back.destage()?;
+            model.write(cell, INO, of_pages(6..8))?;
+            model.set_length(cell, INO, 13)?;
+            model.sync(cell, INO)?;
+            model.remove(cell, OTHER)?;
+            model.create(cell, OTHER)?;
+            model.fill(cell, OTHER, 4)?;
+        }
+    }
+    model.sync(cell, OTHER)?;
+    model.write(cell, OTHER, of_pages(0..1))
+}
+
+fn with_files() -> (Machine, Cell, Model) {
+    let (machine, mut model) = (Machine::new(), Model::default());
+    let cell = machine.start(BOTH, &[]).unwrap();
+    for ino in [INO, OTHER] {
+        model.create(&cell, ino).unwrap();
+        model.fill(&cell, ino, 8).unwrap();
+    }
+    (machine, cell, model)
+}
+
+fn only(disk: usize) -> Present {
+    [disk == 0, disk == 1]
+}
+
+/// Returns each flash disk with the numbers of operations after which it fails.
+fn disks_and_operations(operations_max: u64) -> impl Iterator<Item = (usize, u64)> {
+    let step = if is_long() { 1 } else { 8 };
+    (0..2).flat_map(move |disk| (disk as u64..operations_max).step_by(step).map(move |operations| (disk, operations)))
+}
+
+#[test]
+fn a_flash_disk_that_fails_at_any_operation_loses_nothing_and_does_not_count_until_it_has_everything() {
+    for (disk, operations) in disks_and_operations(400) {
+        let (machine, cell, mut model) = with_files();
+        machine.breakers[disk].break_after(operations);
+        change(&cell, &mut model).unwrap();
+        let is_broken = machine.breakers[disk].is_broken();
+        // The log finds out now if it did not before.
+        model.write(&cell, INO, of_pages(0..1)).unwrap();
+        model.sync(&cell, INO).unwrap();
+        model.check_current(&cell).unwrap();
+        if !is_broken {
+            assert!(operations > 40, "{operations}");
+            continue;
+        }
+        let mut random = Random::seeded(operations);
+        let crash = |machine: &Machine, random: &mut Random| machine.crash(Crash::Power, random);
+        // Alone, the disk lacks changes.
+        let refused = crash(&machine, &mut random).start_after_crash(only(disk), &model.known());
+        let error = refused.err().expect("a flash disk that failed is the only one");
+        assert_eq!(error.kind(), crate::ErrorKind::ForeignDisk, "{error}");
+        for present in [only(1 - disk), BOTH] {
+            let (mut machine, mut model) = (crash(&machine, &mut random), model.clone());
+            let cell = machine.start_after_crash(present, &model.known()).unwrap();
+            model.check(&cell);
+            if present == BOTH {
+                // The disk has returned: it has what is written from now on.
+                change(&cell, &mut model).unwrap();
+                machine = crash(&machine, &mut random);
+                model.check(&machine.start_after_crash(only(disk), &model.known()).unwrap());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flash_disk_that_fails_during_a_start_loses_nothing() {
+    for (disk, operations) in disks_and_operations(60) {
+        let (machine, cell, mut model) = with_files();
+        change(&cell, &mut model).unwrap();
+        let mut random = Random::seeded(operations);
+        let machine = machine.crash(Crash::Power, &mut random);
+        machine.breakers[disk].break_after(operations);
+        if let Ok(cell) = machine.start_after_crash(BOTH, &model.known()) {
+            model.check(&cell);
+            change(&cell, &mut model).unwrap();
+        }
+        let machine = machine.crash(Crash::Power, &mut random);
+        let mut cell = machine.start_after_crash(only(1 - disk), &model.known());
+        if cell.is_err() {
+            cell = machine.start_after_crash(BOTH, &model.known());
+        }
+        model.check(&cell.unwrap());
+    }
+}
+
+#[test]
+fn damage_of_one_of_two_copies_of_any_record_loses_nothing() {
+    let (machine, cell, mut model) = with_files();
+    change(&cell, &mut model).unwrap();
+    model.sync(&cell, OTHER).unwrap();
+    let mut random = Random::seeded(1);
+    for (disk, block) in (1..3).flat_map(|disk| (0..10).map(move |block| (disk, block))) {
+        let (machine, mut model) = (machine.crash(Crash::Power, &mut random), model.clone());
+        let flash = machine.disks.disks().remove(disk);
+        for (ino, stream) in flash.backing_files().unwrap() {
+            flash.open(ino, stream, false).unwrap().unwrap().write_at(&[77; 10], block * SECTOR + 100).unwrap();
+        }
+        model.check(&machine.start_after_crash(BOTH, &model.known()).unwrap());
+    }
+}
+
+#[test]
+fn the_cell_disks_name_the_files_with_synced_pages_that_they_lack_and_no_others() {
+    let (machine, cell) = with_dirty_page();
+    let names = |expected: &[u64]| assert_eq!(machine.lacking(), expected.iter().copied().collect());
+    let sync = |ino| cell.file(ino).unwrap().sync().unwrap();
+    names(&[]);
+    sync(INO);
+    names(&[INO]);
+    cell.write(OTHER, &of_pages(1..2), 3).unwrap();
+    cell.store.sync_everything().unwrap();
+    names(&[INO, OTHER]);
+    cell.write_back.destage().unwrap();
+    names(&[]);
+    sync(INO);
+    names(&[]);
+    cell.write(INO, &of_pages(1..2), 3).unwrap();
+    sync(INO);
+    names(&[INO]);
+    cell.store.remove(INO, Stream::Data).unwrap();
+    cell.write_back.destage().unwrap();
+    names(&[]);
+}
+
+#[test]
+fn a_sync_of_a_file_that_cannot_be_noted_writes_the_pages_to_the_cell_disks() {
+    let (machine, cell) = with_dirty_page();
+    machine.refuses_notes.store(true, Ordering::SeqCst);
+    cell.file(INO).unwrap().sync().unwrap();
+    assert_eq!((cell.dirty_pages(), machine.read_below(INO, &(3..7)).0), (0, vec![1, 2, 2, 1]));
+    cell.write(OTHER, &of_pages(2..3), 2).unwrap();
+    cell.store.sync_everything().unwrap();
+    assert_eq!((cell.dirty_pages(), machine.read_below(OTHER, &(3..7)).0), (0, vec![1, 2, 2, 1]));
+}
