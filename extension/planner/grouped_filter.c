@@ -153,6 +153,10 @@ may_fail_walker(Node *node, void *context)
 		case T_JoinExpr:
 		case T_RangeTblRef:
 		case T_BoolExpr:
+		case T_CaseExpr:
+		case T_CaseWhen:
+		case T_CaseTestExpr:
+		case T_CoalesceExpr:
 		case T_BooleanTest:
 		case T_NullTest:
 			break;
@@ -186,7 +190,8 @@ may_fail_walker(Node *node, void *context)
 
 /*
  * Returns whether evaluating an expression might raise an error: it contains
- * anything but columns, constants, comparisons, safe arithmetic and safe aggregates.
+ * anything but columns, constants, comparisons, CASE, COALESCE, safe arithmetic and
+ * safe aggregates.
  */
 bool
 cellar_may_fail(Node *expr)

@@ -14,12 +14,13 @@
  * time; the cell computes all groups in one scan, or those that a join filter
  * selects.
  *
- * The join drops a row without a group.  Without the join, the condition must not be
- * true for such a row, either.  Therefore the operator and the expression over the
- * aggregates must be strict, and the aggregates must be NULL without rows.  The join
- * evaluates some expressions for other rows than the original condition.  These must
- * not raise errors: the expressions in the subquery, both operands, and the columns
- * of views in them (query_columns.c).
+ * An inner join drops a row without a group.  It replaces a subquery if the condition is
+ * not true for such a row, for which count is 0 and other aggregates are NULL.  A left
+ * join replaces a subquery in another condition, or in the select list.
+ *
+ * The join evaluates some expressions for other rows than the original condition.
+ * These must not raise errors: the expressions in the subquery, the condition, and the
+ * columns of views in them (query_columns.c).
  *
  * The statement is planned in both forms, and the costs decide (join_filter.c).
  *
@@ -27,393 +28,258 @@
  */
 #include "postgres.h"
 
-#include "access/table.h"
-#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
-#include "parser/parse_node.h"
-#include "parser/parse_oper.h"
-#include "parser/parse_relation.h"
-#include "parser/parsetree.h"
 #include "rewrite/rewriteManip.h"
-#include "storage/bufmgr.h"
 #include "utils/fmgroids.h"
-#include "utils/lsyscache.h"
-#include "utils/rel.h"
 
 #include "cellar.h"
-#include "cellar/cell.h"
 #include "cellar/compat.h"
 #include "cellar/planner.h"
 
-/* A subquery that can be replaced. */
-typedef struct Unnesting
+/* The subqueries that are replaced in an expression of a query. */
+typedef struct ReplaceContext
 {
-	Query	   *query;			/* the outer query */
-	Query	   *subquery;
-	List	   *keys;			/* Vars of the subquery's tables */
-	List	   *equalities;		/* OpExprs of the subquery, by key */
-	List	   *conditions;		/* the other conditions of the subquery */
-	List	   *aggregates;		/* Aggrefs */
-	Index		rtindex;		/* of the groups in the outer query */
-} Unnesting;
-
-/* Returns whether the table is on a cell and large enough for a Smart Scan. */
-static bool
-is_large_table_on_cell(Oid relid)
-{
-	Relation	relation = table_open(relid, NoLock);	/* the rewriter has locked it */
-	CellarLocation location;
-	bool		suitable = cellar_relation_unsuitable(relation) == NULL &&
-		(cellar_plan_display == CELLAR_DISPLAY_ALWAYS || cellar_relation_location(relation, &location)) &&
-		RelationGetNumberOfBlocks(relation) >= (BlockNumber) cellar_min_scan_size;
-
-	table_close(relation, NoLock);
-	return suitable;
-}
-
-static bool
-higher_level_walker(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	if ((IsA(node, Var) && ((Var *) node)->varlevelsup > 1) || (IsA(node, Aggref) && ((Aggref *) node)->agglevelsup > 0))
-		return true;
-	return expression_tree_walker(node, higher_level_walker, context);
-}
-
-/* Returns whether the query reads a table that is on a cell and large enough for a Smart Scan. */
-static bool
-reads_large_table_on_cell(const Query *query)
-{
-	ListCell   *lc;
-
-	foreach(lc, query->rtable)
-	{
-		const RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
-
-		if (rte->rtekind == RTE_RELATION && is_large_table_on_cell(rte->relid))
-			return true;
-	}
-	return false;
-}
+	Query	   *query;
+	bool		grouped;		/* only arguments of aggregates are replaced */
+	bool		in_aggregate;
+	List	   *unnestings;		/* CellarUnnesting */
+} ReplaceContext;
 
 /*
- * Sets *on_cell if a member of the subquery's FROM list is on a cell.  Returns false
- * unless the member is a table, or a query of WITH of the outer query.  The rows of the latter
- * may be read although they were not read before, so that it must not raise an error.
+ * Replaces subqueries by expressions over columns of groups, which the caller adds to
+ * the range table.
  */
-static bool
-is_simple_range(const Query *query, const RangeTblEntry *rte, bool *on_cell)
-{
-	const Query *cte;
-
-	if (rte->rtekind == RTE_CTE)
-	{
-		cte = cellar_find_cte(query, rte, 1);
-		if (cte == NULL || cte->rowMarks != NIL || contain_volatile_functions((Node *) cte) || cellar_query_may_fail(cte))
-			return false;
-		*on_cell |= reads_large_table_on_cell(cte);
-		return true;
-	}
-	if (rte->rtekind != RTE_RELATION || rte->tablesample != NULL ||
-		(rte->relkind != RELKIND_RELATION && rte->relkind != RELKIND_MATVIEW) || rte->securityQuals != NIL ||
-		!cellar_has_stored_columns(rte->relid))
-		return false;
-	*on_cell |= is_large_table_on_cell(rte->relid);
-	return true;
-}
-
-/*
- * Returns whether the subquery is an aggregation of a join of tables, or of queries of WITH,
- * without anything else, and one of the tables is on a cell.
- */
-static bool
-has_simple_form(const Query *query, const Query *subquery)
-{
-	bool		on_cell = false;
-	ListCell   *lc;
-
-	if (subquery->commandType != CMD_SELECT || !subquery->hasAggs || subquery->hasWindowFuncs ||
-		subquery->hasTargetSRFs || subquery->hasSubLinks || subquery->hasDistinctOn || subquery->hasModifyingCTE ||
-		subquery->cteList != NIL || subquery->setOperations != NULL || subquery->groupClause != NIL ||
-		subquery->groupingSets != NIL || subquery->havingQual != NULL || subquery->distinctClause != NIL ||
-		subquery->sortClause != NIL || subquery->limitOffset != NULL || subquery->limitCount != NULL ||
-		subquery->rowMarks != NIL || list_length(subquery->targetList) != 1 ||
-		list_length(subquery->rtable) != list_length(subquery->jointree->fromlist))
-		return false;
-	foreach(lc, subquery->jointree->fromlist)
-	{
-		if (!IsA(lfirst(lc), RangeTblRef) ||
-			!is_simple_range(query, rt_fetch(((RangeTblRef *) lfirst(lc))->rtindex, subquery->rtable), &on_cell))
-			return false;
-	}
-	return on_cell && !contain_volatile_functions((Node *) subquery) &&
-		!query_tree_walker((Query *) subquery, higher_level_walker, NULL, 0);
-}
-
-/* Replaces columns of queries of WITH by the expressions that they stand for. */
 static Node *
-replace_cte_columns(Node *node, void *arg)
+replace_subqueries(Node *node, void *arg)
 {
-	const Unnesting *unnesting = arg;
+	ReplaceContext *context = arg;
+	const SubLink *sublink = (const SubLink *) node;
 
 	if (node == NULL)
 		return NULL;
-	if (IsA(node, Var) && ((Var *) node)->varlevelsup == 0 && ((Var *) node)->varattno > 0)
+	if (IsA(node, SubLink) && sublink->subLinkType == EXPR_SUBLINK && (!context->grouped || context->in_aggregate))
 	{
-		const Var  *var = (const Var *) node;
-		RangeTblEntry *rte = rt_fetch(var->varno, unnesting->subquery->rtable);
+		CellarUnnesting *unnesting = palloc0(sizeof(CellarUnnesting));
+		Node	   *expr;
 
-		if (rte->rtekind == RTE_CTE)
-			return copyObject((Node *) list_nth_node(TargetEntry, cellar_find_cte(unnesting->query, rte, 1)->targetList,
-													 var->varattno - 1)->expr);
+		unnesting->query = context->query;
+		unnesting->subquery = castNode(Query, sublink->subselect);
+		unnesting->rtindex = list_length(context->query->rtable) + list_length(context->unnestings) + 1;
+		expr = cellar_analyze_correlated_subquery(unnesting);
+		if (expr == NULL)
+			return node;
+		context->unnestings = lappend(context->unnestings, unnesting);
+		return expr;
 	}
-	return expression_tree_mutator(node, replace_cte_columns, arg);
-}
-
-/* Returns whether an expression of the subquery might raise an error. */
-static bool
-may_fail(Unnesting *unnesting, Node *expr)
-{
-	return cellar_may_fail(eval_const_expressions(NULL, replace_cte_columns(expr, unnesting)));
-}
-
-/*
- * Adds a condition of the subquery to the equalities with the outer query, or to
- * the other conditions.  Returns false for any other condition.
- */
-static bool
-add_condition(Unnesting *unnesting, Node *condition)
-{
-	OpExpr	   *equality = (OpExpr *) condition;
-	Var		   *left;
-	Var		   *right;
-
-	if (!contain_vars_of_level(condition, 1))
+	if (IsA(node, Aggref) && ((Aggref *) node)->agglevelsup == 0 && !context->in_aggregate)
 	{
-		unnesting->conditions = lappend(unnesting->conditions, condition);
-		return !may_fail(unnesting, condition);
+		context->in_aggregate = true;
+		node = expression_tree_mutator(node, replace_subqueries, arg);
+		context->in_aggregate = false;
+		return node;
 	}
-	if (!IsA(equality, OpExpr) || list_length(equality->args) != 2 ||
-		!cellar_is_integer_equality(get_opcode(equality->opno)))
-		return false;
-	left = linitial(equality->args);
-	right = lsecond(equality->args);
-	if (!IsA(left, Var) || !IsA(right, Var) || left->varlevelsup + right->varlevelsup != 1)
-		return false;
-	unnesting->keys = lappend(unnesting->keys, left->varlevelsup == 0 ? left : right);
-	unnesting->equalities = lappend(unnesting->equalities, equality);
-	return ((Var *) llast(unnesting->keys))->varattno > 0;
+	return expression_tree_mutator(node, replace_subqueries, arg);
 }
 
-/*
- * Replaces the aggregates of an expression by columns of the groups, and adds them to
- * the list.
- */
+/* Returns whether a column of the groups is a count, which is 0 without rows. */
+static bool
+is_count(const CellarUnnesting *unnesting, const Var *column)
+{
+	int			number = column->varattno - list_length(unnesting->keys) - 1;
+	Oid			function;
+
+	if (number < 0)
+		return false;
+	function = list_nth_node(Aggref, unnesting->aggregates, number)->aggfnoid;
+	return function == F_COUNT_ || function == F_COUNT_ANY;
+}
+
+static Const *
+make_zero(void)
+{
+	return makeConst(INT8OID, -1, InvalidOid, sizeof(int64), Int64GetDatum(0), false, FLOAT8PASSBYVAL);
+}
+
+/* Replaces columns of the groups by their values for a row without a group. */
 static Node *
-replace_aggregates(Node *node, void *arg)
+replace_by_empty_values(Node *node, void *arg)
 {
-	Unnesting  *unnesting = arg;
+	const CellarUnnesting *unnesting = arg;
+	const Var  *var = (const Var *) node;
 
 	if (node == NULL)
 		return NULL;
-	if (IsA(node, Aggref))
-	{
-		unnesting->aggregates = list_append_unique(unnesting->aggregates, node);
-		for (int i = 0; i < list_length(unnesting->aggregates); i++)
-		{
-			if (equal(list_nth(unnesting->aggregates, i), node))
-				return (Node *) makeVar(unnesting->rtindex, list_length(unnesting->keys) + i + 1, exprType(node),
-										exprTypmod(node), exprCollation(node), 0);
-		}
-	}
-	return expression_tree_mutator(node, replace_aggregates, arg);
+	if (IsA(node, Var) && var->varno == unnesting->rtindex && var->varlevelsup == 0)
+		return is_count(unnesting, var) ? (Node *) make_zero() :
+			(Node *) makeNullConst(var->vartype, var->vartypmod, var->varcollid);
+	return expression_tree_mutator(node, replace_by_empty_values, arg);
 }
 
-/* Returns whether all aggregates are NULL without rows and raise no error. */
-static bool
-are_suitable(Unnesting *unnesting)
-{
-	ListCell   *lc;
-
-	foreach(lc, unnesting->aggregates)
-	{
-		Aggref	   *aggref = lfirst_node(Aggref, lc);
-
-		if (aggref->agglevelsup != 0 || aggref->aggfnoid == F_COUNT_ || aggref->aggfnoid == F_COUNT_ANY ||
-			may_fail(unnesting, (Node *) aggref))
-			return false;
-	}
-	return unnesting->aggregates != NIL;
-}
-
-/*
- * Returns the expression of the subquery over columns of the groups, or NULL if the
- * subquery cannot be replaced.
- */
+/* Replaces columns of the groups by those of a left join with the groups. */
 static Node *
-analyze_subquery(Unnesting *unnesting)
+replace_by_joined_columns(Node *node, void *arg)
 {
-	Query	   *subquery = unnesting->subquery;
-	Node	   *expr;
-	ListCell   *lc;
+	const CellarUnnesting *unnesting = arg;
 
-	if (!has_simple_form(unnesting->query, subquery))
+	if (node == NULL)
 		return NULL;
-	foreach(lc, make_ands_implicit((Expr *) subquery->jointree->quals))
+	if (IsA(node, Var) && ((Var *) node)->varno == unnesting->rtindex && ((Var *) node)->varlevelsup == 0)
 	{
-		if (!add_condition(unnesting, lfirst(lc)))
-			return NULL;
+		Var		   *var = copyObject((Var *) node);
+		CoalesceExpr *coalesce;
+
+		CellarAddNullingRel(var, unnesting->join);
+		if (!is_count(unnesting, var))
+			return (Node *) var;
+		coalesce = makeNode(CoalesceExpr);
+		coalesce->coalescetype = INT8OID;
+		coalesce->args = list_make2(var, make_zero());
+		coalesce->location = -1;
+		return (Node *) coalesce;
 	}
-	if (unnesting->keys == NIL)
-		return NULL;
-	expr = (Node *) linitial_node(TargetEntry, subquery->targetList)->expr;
-	if (contain_vars_of_level(expr, 1) || may_fail(unnesting, expr))
-		return NULL;
-	expr = replace_aggregates(expr, unnesting);
-	if (!are_suitable(unnesting) || contain_nonstrict_functions(expr))
-		return NULL;
-	return expr;
+	return expression_tree_mutator(node, replace_by_joined_columns, arg);
 }
 
-/* Makes the subquery return the groups, and adds it to the range table of the outer query. */
+/* Replaces columns of groups by the aggregates that they stand for. */
+static Node *
+replace_by_aggregates(Node *node, void *arg)
+{
+	const ReplaceContext *context = arg;
+	const Var  *var = (const Var *) node;
+	ListCell   *lc;
+
+	if (node == NULL)
+		return NULL;
+	if (!IsA(node, Var) || var->varlevelsup > 0)
+		return expression_tree_mutator(node, replace_by_aggregates, arg);
+	foreach(lc, context->unnestings)
+	{
+		const CellarUnnesting *unnesting = lfirst(lc);
+
+		if (var->varno == unnesting->rtindex)
+			return copyObject(list_nth(unnesting->resolved, var->varattno - list_length(unnesting->keys) - 1));
+	}
+	return copyObject(node);
+}
+
+/* Returns whether a condition of which subqueries are replaced might raise an error. */
+static bool
+may_fail(Node *condition, ReplaceContext *context)
+{
+	/* An aggregate shows the precision of its argument. */
+	return cellar_may_fail(eval_const_expressions(NULL, replace_by_aggregates(condition, context)));
+}
+
+/* Returns whether the condition is not true for a row without a group. */
+static bool
+drops_row_without_group(Node *condition, CellarUnnesting *unnesting)
+{
+	const Const *value = (const Const *) eval_const_expressions(NULL, replace_by_empty_values(condition, unnesting));
+
+	return IsA(value, Const) && (value->constisnull || !DatumGetBool(value->constvalue));
+}
+
+/* Joins the FROM list of the query with the groups. */
 static void
-add_groups(Query *query, Unnesting *unnesting)
+add_inner_join(CellarUnnesting *unnesting)
 {
-	Query	   *subquery = unnesting->subquery;
-	RangeTblRef *reference = makeNode(RangeTblRef);
-	ParseNamespaceItem *item;
-	ListCell   *lc;
+	RangeTblRef *groups = makeNode(RangeTblRef);
 
-	subquery->targetList = NIL;
-	foreach(lc, list_concat_copy(unnesting->keys, unnesting->aggregates))
-	{
-		Expr	   *expr = copyObject(lfirst(lc));
-		AttrNumber	number = foreach_current_index(lc) + 1;
-		TargetEntry *entry = makeTargetEntry(expr, number, psprintf("c%d", number), false);
-		SortGroupClause *clause;
-		Oid			less;
-		Oid			equal;
-		bool		hashable;
-
-		subquery->targetList = lappend(subquery->targetList, entry);
-		if (number > list_length(unnesting->keys))
-			continue;
-		get_sort_group_operators(exprType((Node *) expr), true, true, false, &less, &equal, NULL, &hashable);
-		clause = makeNode(SortGroupClause);
-		clause->tleSortGroupRef = number;
-		clause->eqop = equal;
-		clause->sortop = less;
-		clause->hashable = hashable;
-		entry->ressortgroupref = number;
-		subquery->groupClause = lappend(subquery->groupClause, clause);
-	}
-	subquery->jointree->quals = unnesting->conditions == NIL ? NULL :
-		(Node *) make_ands_explicit(unnesting->conditions);
-
-	item = addRangeTableEntryForSubquery(make_parsestate(NULL), subquery, makeAlias("groups", NIL), false, false);
-	query->rtable = lappend(query->rtable, item->p_rte);
-	Assert(list_length(query->rtable) == unnesting->rtindex);
-	reference->rtindex = unnesting->rtindex;
-	query->jointree->fromlist = lappend(query->jointree->fromlist, reference);
+	groups->rtindex = unnesting->rtindex;
+	unnesting->query->jointree->fromlist = lappend(unnesting->query->jointree->fromlist, groups);
 }
 
-/* Returns the equalities of the outer query's columns with the groups' keys. */
-static List *
-join_conditions(const Unnesting *unnesting)
+/* As add_inner_join() with a left join, which keeps rows without a group. */
+static void
+add_left_join(CellarUnnesting *unnesting)
 {
-	List	   *conditions = NIL;
-	ListCell   *lc;
+	Query	   *query = unnesting->query;
+	RangeTblEntry *rte = makeNode(RangeTblEntry);
+	JoinExpr   *join = makeNode(JoinExpr);
+	RangeTblRef *groups = makeNode(RangeTblRef);
+	List	   *fromlist = query->jointree->fromlist;
 
-	foreach(lc, unnesting->equalities)
-	{
-		OpExpr	   *equality = copyObject(lfirst_node(OpExpr, lc));
-		ListCell   *arg;
+	rte->rtekind = RTE_JOIN;
+	rte->jointype = JOIN_LEFT;
+	rte->eref = makeAlias("unnamed_join", NIL);
+	rte->inFromCl = true;
+	query->rtable = lappend(query->rtable, rte);
+	unnesting->join = list_length(query->rtable);
 
-		foreach(arg, equality->args)
-		{
-			Var		   *var = lfirst_node(Var, arg);
-
-			if (var->varlevelsup == 1)
-				var->varlevelsup = 0;
-			else
-				lfirst(arg) = makeVar(unnesting->rtindex, foreach_current_index(lc) + 1, var->vartype, var->vartypmod,
-									  var->varcollid, 0);
-		}
-		conditions = lappend(conditions, equality);
-	}
-	return conditions;
+	groups->rtindex = unnesting->rtindex;
+	join->jointype = JOIN_LEFT;
+	join->larg = list_length(fromlist) == 1 ? linitial(fromlist) : (Node *) makeFromExpr(fromlist, NULL);
+	join->rarg = (Node *) groups;
+	join->quals = (Node *) make_ands_explicit(cellar_group_equalities(unnesting));
+	join->rtindex = unnesting->join;
+	query->jointree->fromlist = list_make1(join);
 }
 
-/* Returns whether a column of the outer query in the equalities might raise an error. */
-static bool
-outer_column_may_fail(Query *query, List *equalities)
+static void
+add_groups(List *unnestings)
 {
 	ListCell   *lc;
 
-	foreach(lc, equalities)
-	{
-		ListCell   *arg;
-
-		foreach(arg, lfirst_node(OpExpr, lc)->args)
-		{
-			const Var  *var = lfirst_node(Var, arg);
-
-			if (var->varlevelsup == 1 && cellar_column_may_fail(query, var))
-				return true;
-		}
-	}
-	return false;
+	foreach(lc, unnestings)
+		cellar_add_groups(lfirst(lc));
 }
 
 /*
- * Replaces the subquery of a condition of WHERE, if it has one that can be replaced.
+ * Replaces the subqueries of a condition of WHERE, if all can be replaced.
  * Returns the new conditions, or NIL.
  */
 static List *
 unnest_condition(Query *query, Node *condition)
 {
-	OpExpr	   *comparison = (OpExpr *) condition;
+	ReplaceContext context = {.query = query};
+	List	   *inner = NIL;
+	List	   *outer = NIL;
+	List	   *conditions;
+	ListCell   *lc;
 
-	if (!IsA(comparison, OpExpr) || list_length(comparison->args) != 2 || comparison->opretset ||
-		!func_strict(get_opcode(comparison->opno)) || !cellar_is_comparison(get_opcode(comparison->opno)) ||
-		contain_volatile_functions(condition))
+	if (!checkExprHasSubLink(condition) || contain_volatile_functions(condition) ||
+		cellar_columns_may_fail(query, condition))
 		return NIL;
-	for (int i = 0; i < 2; i++)
+	condition = replace_subqueries(condition, &context);
+	if (context.unnestings == NIL || expression_returns_set(condition) ||
+		may_fail(condition, &context))
+		return NIL;
+	foreach(lc, context.unnestings)
 	{
-		SubLink    *sublink = list_nth(comparison->args, i);
-		Unnesting	unnesting = {.query = query,.rtindex = list_length(query->rtable) + 1};
-		Node	   *expr;
-
-		if (!IsA(sublink, SubLink) || sublink->subLinkType != EXPR_SUBLINK)
-			continue;
-		if (cellar_may_fail(eval_const_expressions(NULL, copyObject(list_nth(comparison->args, 1 - i)))))
-			return NIL;
-		unnesting.subquery = castNode(Query, sublink->subselect);
-		expr = analyze_subquery(&unnesting);
-		if (expr == NULL || cellar_columns_may_fail(query, list_nth(comparison->args, 1 - i)) ||
-			outer_column_may_fail(query, unnesting.equalities))
-			return NIL;
-		lfirst(list_nth_cell(comparison->args, i)) = expr;
-		add_groups(query, &unnesting);
-		return lcons(comparison, join_conditions(&unnesting));
+		if (drops_row_without_group(condition, lfirst(lc)))
+			inner = lappend(inner, lfirst(lc));
+		else
+			outer = lappend(outer, lfirst(lc));
 	}
-	return NIL;
+	/* A join could change how often, or in which order, volatile functions are called. */
+	if (outer != NIL && contain_volatile_functions((Node *) query))
+		return NIL;
+	add_groups(context.unnestings);
+	conditions = NIL;
+	foreach(lc, inner)
+	{
+		add_inner_join(lfirst(lc));
+		conditions = list_concat(conditions, cellar_group_equalities(lfirst(lc)));
+	}
+	foreach(lc, outer)
+	{
+		add_left_join(lfirst(lc));
+		condition = replace_by_joined_columns(condition, lfirst(lc));
+	}
+	return lcons(condition, conditions);
 }
 
 /* Replaces subqueries in WHERE of a query.  Returns whether there are any. */
 static bool
-unnest_query(Query *query)
+unnest_conditions(Query *query)
 {
 	List	   *conditions = NIL;
 	bool		unnested = false;
 	ListCell   *lc;
-
-	if (query->commandType != CMD_SELECT || query->rowMarks != NIL || !query->hasSubLinks || query->jointree == NULL)
-		return false;
 
 	/* PostgreSQL does not plan subqueries beside a condition that is false. */
 	foreach(lc, make_ands_implicit((Expr *) query->jointree->quals))
@@ -433,6 +299,52 @@ unnest_query(Query *query)
 	if (unnested)
 		query->jointree->quals = (Node *) make_ands_explicit(conditions);
 	return unnested;
+}
+
+/* Replaces subqueries in the select list of a query.  Returns whether there are any. */
+static bool
+unnest_select_list(Query *query)
+{
+	bool		unnested = false;
+	ListCell   *lc;
+
+	if (!checkExprHasSubLink((Node *) query->targetList) || contain_volatile_functions((Node *) query))
+		return false;
+	foreach(lc, query->targetList)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, lc);
+		ReplaceContext context = {.query = query};
+		Node	   *expr;
+		ListCell   *unnesting;
+
+		context.grouped = query->hasAggs || query->groupClause != NIL || query->groupingSets != NIL ||
+			query->havingQual != NULL;
+		expr = replace_subqueries((Node *) entry->expr, &context);
+		if (context.unnestings == NIL)
+			continue;
+		add_groups(context.unnestings);
+		foreach(unnesting, context.unnestings)
+		{
+			add_left_join(lfirst(unnesting));
+			expr = replace_by_joined_columns(expr, lfirst(unnesting));
+		}
+		entry->expr = (Expr *) expr;
+		unnested = true;
+	}
+	return unnested;
+}
+
+/* Replaces subqueries of a query.  Returns whether there are any. */
+static bool
+unnest_query(Query *query)
+{
+	bool		unnested;
+
+	if (query->commandType != CMD_SELECT || query->rowMarks != NIL || !query->hasSubLinks || query->jointree == NULL ||
+		query->setOperations != NULL)
+		return false;
+	unnested = unnest_conditions(query);
+	return unnest_select_list(query) || unnested;
 }
 
 static bool

@@ -42,8 +42,12 @@
 /* The reciprocal of the selectivity of a comparison with a subquery. */
 #define ROWS_PER_MATCH	3
 
-/* The memory context of all portals, and the identifier of an unnamed portal's context; see portalmem.c. */
+/*
+ * The memory context of all portals, that of one portal, and the identifier of an
+ * unnamed portal's context; see portalmem.c.
+ */
 #define PORTALS_CONTEXT		"TopPortalContext"
+#define PORTAL_CONTEXT		"PortalContext"
 #define UNNAMED_PORTAL		"<unnamed>"
 
 /* Returns whether execCurrentOf could find the scan of a table below the plan node. */
@@ -81,10 +85,18 @@ has_current_row(const Plan *plan)
 static MemoryContext
 newest_portal(void)
 {
-	for (MemoryContext context = TopMemoryContext->firstchild; context != NULL; context = context->nextchild)
+	MemoryContext context = TopMemoryContext->firstchild;
+
+	while (context != NULL && strcmp(context->name, PORTALS_CONTEXT) != 0)
+		context = context->nextchild;
+	if (context == NULL)
+		return NULL;
+
+	/* The rows that EXPLAIN returns are in a context beside that of the portal. */
+	for (context = context->firstchild; context != NULL; context = context->nextchild)
 	{
-		if (strcmp(context->name, PORTALS_CONTEXT) == 0)
-			return context->firstchild;
+		if (strcmp(context->name, PORTAL_CONTEXT) == 0)
+			return context;
 	}
 	return NULL;
 }

@@ -47,6 +47,73 @@ SUBQUERY_STATEMENTS=(
     "WITH counted AS (SELECT nextval('executed') AS n, id FROM goods) SELECT count(*) FROM goods g WHERE g.id < 0 AND g.low > (SELECT max(c.n) FROM counted c WHERE c.id = g.id)"
     "WITH RECURSIVE steps AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM steps WHERE n < 9) SELECT count(*) FROM goods g WHERE g.low > (SELECT max(s.n) FROM steps s WHERE s.n = g.kind)"
     "WITH items AS (SELECT item, place FROM sold) SELECT count(*) FROM goods g WHERE EXISTS (SELECT 1 FROM sold o WHERE o.item = g.id AND o.place > (SELECT avg(i.place) FROM items i WHERE i.item = o.item))"
+    # Rows without a group: count is 0, other aggregates are NULL; a left join keeps such rows.
+    "SELECT g.id, (SELECT count(*) FROM sold o WHERE o.item = g.id), (SELECT sum(o.price) FROM sold o WHERE o.item = g.id AND o.place > 40) FROM goods g ORDER BY 1"
+    "SELECT g.id, g.kind, (SELECT coalesce(max(o.id), -1) FROM sold o WHERE o.place = g.kind) AS last FROM goods g ORDER BY last, 1"
+    "SELECT count(*) FROM goods g WHERE (SELECT count(*) FROM sold o WHERE o.item = g.id) = 0"
+    "SELECT count(*) FROM goods g WHERE (SELECT count(o.place) FROM sold o WHERE g.id = o.item) > 5"
+    "SELECT count(*) FROM goods g WHERE g.kind > (SELECT count(*) FILTER (WHERE o.place > 90) FROM sold o WHERE o.item = g.id)"
+    "SELECT count(*) FROM goods g WHERE g.low > (SELECT coalesce(sum(o.price), 350) FROM sold o WHERE o.item = g.id)"
+    "SELECT count(*) FROM goods g WHERE (SELECT sum(o.price) FROM sold o WHERE o.item = g.id) IS NULL"
+    "SELECT count(*) FROM goods g WHERE NOT (g.low < (SELECT sum(o.price) FROM sold o WHERE o.item = g.id) AND g.kind < 8) OR g.id = 7"
+    "SELECT count(*) FROM goods g WHERE (SELECT sum(o.price) FROM sold o WHERE o.item = g.id) > (SELECT count(*) FROM sold o WHERE o.place = g.kind)"
+    "SELECT count(*) FROM goods g WHERE CASE WHEN g.kind = 3 THEN 6000 < (SELECT max(o.id) FROM sold o WHERE o.item = g.id) ELSE g.low > 100 END"
+    "SELECT g.kind, sum((SELECT count(*) FROM sold o WHERE o.item = g.id)), max(g.id) FROM goods g GROUP BY 1 ORDER BY 1"
+    "SELECT g.kind, (SELECT count(*) FROM sold o WHERE o.place = g.kind) FROM goods g GROUP BY 1 HAVING g.kind < (SELECT max(o.place) FROM sold o WHERE o.item = g.kind) ORDER BY 1"
+    "SELECT DISTINCT (SELECT max(o.place) FROM sold o WHERE o.item = g.id) AS m, g.kind FROM goods g ORDER BY 1, 2"
+    "SELECT g.id, rank() OVER (ORDER BY (SELECT sum(o.price) FROM sold o WHERE o.item = g.id), g.id) FROM goods g ORDER BY 2 LIMIT 20"
+    "SELECT g.id, generate_series(1, 2), (SELECT count(*) FROM sold o WHERE o.item = g.id) FROM goods g ORDER BY 1, 2"
+    "SELECT count(*) FROM (SELECT g.id, (SELECT count(*) FROM sold o WHERE o.item = g.id) AS n FROM goods g) s WHERE s.n = 0 OR s.id = 3"
+    "SELECT count(*), sum(n) FROM (SELECT (SELECT count(*) FROM sold o WHERE o.item = g.id) AS n FROM goods g UNION ALL SELECT (SELECT max(o.place) FROM sold o WHERE o.item = e.id) FROM emptied e) s"
+    "SELECT count(*), sum(h.id) FROM goods g FULL JOIN goods h ON h.id = g.id + 300 WHERE 30 > (SELECT count(*) FROM sold o WHERE o.item = h.id) OR g.low > (SELECT 2 * sum(o.price) FROM sold o WHERE o.item = g.id)"
+    "SELECT count(*) FROM goods g JOIN goods h USING (id) WHERE id = (SELECT min(o.item) + g.low - h.low FROM sold o WHERE o.item = id)"
+    "SELECT count(*), sum(l.n) FROM goods g, LATERAL (SELECT g.id + 1 AS n OFFSET 0) l WHERE 25 < (SELECT count(*) FROM sold o WHERE o.item = l.n)"
+    "SELECT count(*) FROM goods g WHERE EXISTS (SELECT 1 FROM goods h WHERE h.kind = g.kind AND h.low > (SELECT 2 * count(*) FROM sold o WHERE o.item = h.id))"
+    "SELECT count(*) FROM goods g WHERE g.id NOT IN (SELECT h.id FROM goods h WHERE 20 > (SELECT count(*) FROM sold o WHERE o.item = h.id))"
+    "WITH counted AS MATERIALIZED (SELECT g.id, (SELECT count(*) FROM sold o WHERE o.item = g.id) AS n FROM goods g) SELECT n, count(*) FROM counted GROUP BY 1 ORDER BY 1"
+    "PREPARE parted(int) AS SELECT count(*), sum((SELECT count(*) FROM sold o WHERE o.item = g.id AND o.id > \$1)) FROM goods g WHERE g.id > \$1 / 100; EXECUTE parted(4000); SET plan_cache_mode = force_generic_plan; EXECUTE parted(10); DEALLOCATE parted; RESET plan_cache_mode"
+    "SELECT count(*), sum(h.id) FROM goods g, goods h, goods i WHERE g.id = h.id + 1 AND i.id = h.id AND (i.kind = 2 OR g.kind > (SELECT count(*) FROM sold o WHERE o.item = g.id))"
+    "SELECT j.id, (SELECT count(*) FROM sold o WHERE o.item = j.id) FROM (goods FULL JOIN (SELECT 200 + id AS id FROM goods) h USING (id)) j ORDER BY 1"
+    "SELECT count(*), sum(n) FROM (SELECT v.n > 0, (SELECT count(*) FROM sold o WHERE o.item = v.id) AS n FROM (SELECT nextval('executed') AS n, g.id FROM goods g) v) s"
+    # Joins in the subquery, columns of the outer query beside aggregates.
+    "SELECT count(*) FROM goods g WHERE g.low > (SELECT 2 * avg(o.price) FROM sold o JOIN goods h ON h.id = o.item AND h.kind = 3 WHERE o.place = g.kind)"
+    "SELECT count(*) FROM goods g WHERE g.low > (SELECT avg(o.price) FROM sold o JOIN goods h ON h.id = o.item AND h.kind = g.kind)"
+    "SELECT g.id, (SELECT count(h.id) FROM sold o LEFT JOIN goods h ON h.id = o.place AND h.kind < 5 WHERE o.item = g.id) FROM goods g ORDER BY 1"
+    "SELECT g.id, (SELECT count(*) FROM sold o LEFT JOIN goods h ON h.id = o.place AND h.kind < g.kind WHERE o.item = g.id) FROM goods g ORDER BY 1"
+    "SELECT g.id, (SELECT count(*) FROM (SELECT id FROM sold) a JOIN sold o USING (id) WHERE o.item = g.id) FROM goods g ORDER BY 1"
+    "SELECT g.id, (SELECT sum(h.low) FROM goods h LEFT JOIN sold o ON o.item = h.id AND o.id < 30 WHERE o.place = g.kind) FROM goods g ORDER BY 1"
+    "SELECT g.id, (SELECT max(a.id) FROM sold a JOIN sold b USING (item, place) WHERE item = g.id AND place = g.kind) FROM goods g ORDER BY 1"
+    "SELECT count(*) FROM goods g, goods h WHERE g.id = h.id + 1 AND g.low > (SELECT h.low * min(o.id) FROM sold o WHERE o.item = g.id)"
+    # Keys of other types, whose equal values differ; keys that are NULL.
+    "SELECT count(*), sum(n), max(n) FROM (SELECT (SELECT count(*) FROM keyed o WHERE o.word = k.word) AS n FROM keyed k) s"
+    "SELECT count(*), sum(n), max(n) FROM (SELECT (SELECT count(*) FROM keyed o WHERE o.short = k.short) AS n FROM keyed k) s"
+    "SELECT count(*), sum(n), max(n) FROM (SELECT (SELECT count(*) FROM keyed o WHERE o.fixed = k.fixed) AS n FROM keyed k) s"
+    "SELECT count(*), sum(n), max(n) FROM (SELECT (SELECT count(*) FROM keyed o WHERE o.fixed = k.word) AS n FROM keyed k) s"
+    "SELECT count(*), sum(n), max(n) FROM (SELECT (SELECT count(*) FROM keyed o WHERE o.amount = k.amount) AS n FROM keyed k) s"
+    "SELECT count(*), sum(n), max(n) FROM (SELECT (SELECT count(*) FROM keyed o WHERE o.ratio = k.ratio) AS n FROM keyed k) s"
+    "SELECT count(*), sum(n), max(n) FROM (SELECT (SELECT count(*) FROM keyed o WHERE o.ratio = k.id) AS n FROM keyed k) s"
+    "SELECT count(*), sum(n), max(n) FROM (SELECT (SELECT count(*) FROM keyed o WHERE o.day = k.moment AND o.id > 5) AS n FROM keyed k) s"
+    "SELECT count(*), sum(n), max(n) FROM (SELECT (SELECT count(*) FROM keyed o WHERE o.word = k.word COLLATE \"C\") AS n FROM keyed k) s"
+    "SELECT count(*), sum(n), max(n) FROM (SELECT (SELECT count(*) FROM keyed o WHERE o.loose = k.loose) AS n FROM keyed k) s"
+    "SELECT count(*), sum(n), max(n) FROM (SELECT (SELECT count(*) FROM keyed o WHERE o.word COLLATE loose = k.word) AS n FROM keyed k) s"
+    "SELECT count(*), sum(n), max(n) FROM (SELECT (SELECT count(*) FROM keyed o WHERE o.flags = k.flags AND o.span = k.span) AS n FROM keyed k) s"
+    "SELECT count(*), sum(n), max(n) FROM (SELECT (SELECT min(o.word) || max(o.fixed) FROM keyed o WHERE o.amount = k.amount) AS t, (SELECT count(*) FROM keyed o WHERE o.amount = k.id) AS n FROM keyed k) s"
+    "SELECT count(*) FROM keyed k WHERE k.amount = (SELECT min(o.amount) FROM keyed o WHERE o.word = k.word AND o.id <> 7)"
+    # Errors that PostgreSQL raises for some rows, or never; volatile functions.
+    "SELECT g.id, (SELECT 100 / count(*) FROM sold o WHERE o.item = g.id) FROM goods g WHERE g.id < 300 ORDER BY 1"
+    "SELECT g.id, (SELECT 100 / count(*) FROM sold o WHERE o.item = g.id) FROM goods g ORDER BY 1"
+    "SELECT g.id, (SELECT sum(100 / (o.item - 299)) FROM sold o WHERE o.item = g.id) FROM goods g WHERE g.id < 299 ORDER BY 1"
+    "SELECT g.id, CASE WHEN g.id <> 299 THEN (SELECT sum(100 / (o.item - 299)) FROM sold o WHERE o.item = g.id) END FROM goods g ORDER BY 1"
+    "SELECT g.id, CASE WHEN g.id < 300 THEN (SELECT 100 / count(*) FROM sold o WHERE o.item = g.id) END FROM goods g ORDER BY 1"
+    "SELECT q.id, (SELECT count(*) FROM sold o WHERE o.item = q.quotient) FROM quotients q WHERE q.id < 299 ORDER BY 1"
+    "SELECT count(*) FROM goods g WHERE g.kind = 3 AND (100 / (g.id - 300) > 0 OR 20 < (SELECT count(*) FROM sold o WHERE o.item = g.id))"
+    "SELECT nextval('executed') > 0, (SELECT count(*) FROM sold o WHERE o.item = g.id) FROM goods g WHERE g.id < 5 ORDER BY 2"
+    "SELECT g.id, (SELECT count(*) FROM sold o WHERE o.item = g.id AND o.id < nextval('executed') + 10000) FROM goods g WHERE g.id BETWEEN 298 AND 303 ORDER BY 1"
+    "SELECT g.id, (SELECT sum(o.id) FROM sold o WHERE o.item = g.id HAVING count(*) > 26) FROM goods g ORDER BY 1"
+    "SELECT g.id, (SELECT sum(o.id) FROM sold o WHERE o.item = g.id GROUP BY o.item) FROM goods g ORDER BY 1"
+    "SELECT g.id, (SELECT sum(o.id) FROM sold o WHERE o.item = g.id GROUP BY o.place) FROM goods g WHERE g.id < 300 ORDER BY 1"
+    "SELECT g.id, (SELECT sum(g.id) FROM sold o WHERE o.item = g.id) FROM goods g GROUP BY g.id ORDER BY 1"
+    "SELECT h.id, (SELECT sum((SELECT count(*) FROM sold o WHERE o.item = g.id)) FROM goods g WHERE g.kind = h.kind) FROM goods h WHERE h.id < 20 ORDER BY 1"
     # Values that PostgreSQL may never compute: unknown settings, functions of users that a domain calls, expressions that grow.
     "SELECT count(*) FROM sold WHERE id > 0 OR starts_with(pad, current_setting('app.unknown'))"
     "SELECT count(*) FROM sold WHERE starts_with(pad, current_setting('app.unknown')) OR id < 0"
@@ -76,12 +143,18 @@ subquery_tables() {
             FROM generate_series(1, 8000) i" \
         -c "CREATE TABLE goods AS SELECT i AS id, (i % 10)::int8 AS kind, i::numeric(9,2) AS low FROM generate_series(0, 399) i" \
         -c "CREATE TABLE emptied AS SELECT * FROM goods" -c "DELETE FROM emptied" \
+        -c "CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)" \
+        -c "CREATE TABLE keyed (id int4, word text, short varchar(8), fixed char(8), amount numeric, ratio float8, day date, moment timestamp, flags bool, span interval, loose text COLLATE loose)" \
+        -c "INSERT INTO keyed SELECT i, w, w, w || repeat(' ', i % 3), CASE WHEN i % 2 = 0 THEN i % 40 ELSE ((i % 40) || '.00')::numeric END,
+                CASE i % 60 WHEN 0 THEN '-0'::float8 WHEN 1 THEN '0'::float8 WHEN 2 THEN 'NaN'::float8 ELSE i % 60 END, '2020-01-01'::date + i % 30,
+                '2020-01-01'::timestamp + (i % 60) * interval '12 hours', i % 3 > 0, CASE WHEN i % 2 = 0 THEN interval '1 month' ELSE interval '30 days' END * (i % 5), w
+            FROM (SELECT i, CASE WHEN i % 17 > 0 THEN (CASE WHEN i % 100 < 50 THEN 'w' ELSE 'W' END) || i % 50 END AS w FROM generate_series(1, 900) i) s" \
         -c "CREATE SEQUENCE executed" \
         -c "CREATE FUNCTION is_positive(int) RETURNS boolean LANGUAGE plpgsql AS \$\$
             BEGIN IF \$1 > 0 THEN RETURN true; END IF; RAISE EXCEPTION USING ERRCODE = '22012'; END \$\$" \
         -c "CREATE DOMAIN positive AS int CHECK (is_positive(VALUE))" \
         -c "CREATE VIEW quotients AS SELECT id, id AS item, low, 100 / (id - 299) AS quotient FROM goods" \
-        -c "CREATE VIEW plain_view AS SELECT id AS number, low FROM goods WHERE kind = 3" -c "VACUUM ANALYZE sold, goods" >/dev/null
+        -c "CREATE VIEW plain_view AS SELECT id AS number, low FROM goods WHERE kind = 3" -c "VACUUM ANALYZE sold, goods, keyed" >/dev/null
 }
 
 # WHERE CURRENT OF works on portals that a driver, or a function, opens.
@@ -151,6 +224,6 @@ subqueries() {
     current_of "$cluster"
     notes_of_plans "$cluster"
     large_requests "$cluster"
-    sql "$cluster" postgres -c "DROP VIEW quotients, plain_view" -c "DROP TABLE sold, goods, emptied" -c "DROP SEQUENCE executed" \
+    sql "$cluster" postgres -c "DROP VIEW quotients, plain_view" -c "DROP TABLE sold, goods, emptied, keyed" -c "DROP COLLATION loose" -c "DROP SEQUENCE executed" \
         -c "DROP DOMAIN positive" -c "DROP FUNCTION is_positive" >/dev/null
 }

@@ -332,6 +332,8 @@ typedef UniquePath UpperUniquePath;
 #if PG_VERSION_NUM >= 160000
 #define CellarOuterJoinRelid(join)	((join)->ojrelid)
 #define CellarClearNullingRels(var)	((var)->varnullingrels = NULL)
+#define CellarAddNullingRel(var, join) \
+	((var)->varnullingrels = bms_add_member((var)->varnullingrels, join))
 #define CellarClauseApplies(rinfo, input_relids) \
 	(!((rinfo)->has_clone || (rinfo)->is_clone) || \
 	 (bms_is_subset((rinfo)->required_relids, input_relids) && \
@@ -339,6 +341,7 @@ typedef UniquePath UpperUniquePath;
 #else
 #define CellarOuterJoinRelid(join)	((void) (join), 0)
 #define CellarClearNullingRels(var)	((void) (var))
+#define CellarAddNullingRel(var, join)	((void) (var), (void) (join))
 #define CellarClauseApplies(rinfo, input_relids)	((void) (input_relids), true)
 #endif
 

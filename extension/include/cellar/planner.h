@@ -591,6 +591,27 @@ extern Query *cellar_find_cte(const Query *query, const RangeTblEntry *rte, Inde
 extern bool cellar_column_may_fail(Query *query, const Var *column);
 extern bool cellar_columns_may_fail(Query *query, Node *expr);
 
+/* correlated_subquery.c */
+
+/* A correlated subquery that is replaced by groups. */
+typedef struct CellarUnnesting
+{
+	Query	   *query;			/* the outer query */
+	Query	   *subquery;
+	List	   *keys;			/* expressions of the subquery */
+	List	   *equalities;		/* OpExprs of the subquery, by key */
+	List	   *conditions;		/* the other conditions of the subquery */
+	List	   *aggregates;		/* Aggrefs */
+	List	   *resolved;		/* aggregates of the columns behind those of
+								 * joins and of WITH */
+	Index		rtindex;		/* of the groups in the outer query */
+	Index		join;			/* range table index of the left join, or 0 */
+} CellarUnnesting;
+
+extern Node *cellar_analyze_correlated_subquery(CellarUnnesting *unnesting);
+extern void cellar_add_groups(CellarUnnesting *unnesting);
+extern List *cellar_group_equalities(const CellarUnnesting *unnesting);
+
 /* unnest.c */
 
 extern Query *cellar_unnest_subqueries(const Query *query);

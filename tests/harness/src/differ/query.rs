@@ -184,7 +184,8 @@ impl Queries<'_> {
         let last = if self.rng.chance(40) { format!(" AND g.id < {}", self.rng.below(2500)) } else { String::new() };
         let subquery =
             format!("(SELECT {aggregate} FROM {} g WHERE g.{other} = {key_side}.{key}{last})", self.table.name);
-        format!("{side}.{compared} {comparison} {subquery}")
+        let condition = format!("{side}.{compared} {comparison} {subquery}");
+        if self.rng.chance(25) { format!("({condition} OR {side}.id < {})", self.rng.below(500)) } else { condition }
     }
 
     /// Returns two columns that can be compared, often the same column.
