@@ -1,19 +1,24 @@
 #!/usr/bin/env bash
 # The flash cache on device models, measured through PostgreSQL: random 8 KiB reads of a working set that fits, from a hard disk
-# and from flash, and full scans of a table while KEEP fills the cache. Prints Markdown tables. Nothing else should run on the machine.
+# and from flash, full scans of a table while KEEP fills the cache, and updates of random rows with write-through and write-back.
+# Prints Markdown tables. Nothing else should run on the machine.
 #
-#   flash.sh
+#   flash.sh [reads | updates]   both without an argument
 #
 #   ROWS=20000        rows, one per page of 8 KiB
 #   READS=2000        random reads of each pass; no page is read twice in a pass
+#   UPDATED=8000      rows that are updated, one per page of 8 KiB
+#   DURATION=20       seconds of each pass of updates; ROUNDS=3 passes with each mode, one after the other
 #   MODEL=hdd-7k2     model of the cell disk
 #   FLASH=flash-slc   model of the flash disk
 #   SCALE=1           real seconds per second of the models. Times are printed in seconds of the models: with 2, processor time and
 #                     other load of the machine count half; so do the reads of catalogs take longer.
 set -euo pipefail
-case ${1:-} in -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"; exit ;; esac
+part=${1:-all}
+case $part in -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"; exit ;; esac
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../scripts/lib.sh"
+UPDATED=${UPDATED:-8000} DURATION=${DURATION:-20} ROUNDS=${ROUNDS:-3}
 ROWS=${ROWS:-20000} READS=${READS:-2000} MODEL=${MODEL:-hdd-7k2} FLASH=${FLASH:-flash-slc} SCALE=${SCALE:-1}
 
 extension_installed || die "the extension is not installed: run scripts/build.sh extension"
@@ -36,13 +41,12 @@ milliseconds() {
     end=$(date +%s%N)
     echo $(((end - begin) / 1000000))
 }
-# model DISK: reads that the device model of a disk has completed, and the seconds of the model that they took.
+# model START: reads that the device models of the disks whose paths begin so have completed, and the seconds of the models.
 model() {
     "$CELLAR_BIN" cell status --json --config "$WORK/cell1.toml" | python3 -c '
 import json, sys
-disk = next(disk for disk in json.load(sys.stdin)["disk_models"] if disk["path"] == sys.argv[1])
-read = disk["request_seconds"]["read"]
-print(read["count"], read["sum"])' "$1"
+reads = [disk["request_seconds"]["read"] for disk in json.load(sys.stdin)["disk_models"] if disk["path"].startswith(sys.argv[1])]
+print(sum(read["count"] for read in reads), sum(read["sum"] for read in reads))' "$1"
 }
 # random_reads LABEL: one row of the table of random reads. The statements before the first time read what else a backend needs.
 random_reads() {
@@ -66,6 +70,26 @@ random_reads() {
             printf "| %s | %d | %.3f | %.1f %% | %s | %s |\n", label, n * 1000 / ms, ms / n, 100 * h / (h + m), device(flash), device(disk)
         }'
 }
+# statistics: time that sessions waited for writes of dirty pages in ms, and buffers that they wrote.
+statistics() { q -c "SELECT blk_write_time::bigint || ' ' || buffers_backend FROM pg_stat_database, pg_stat_bgwriter WHERE datname = 'postgres'"; }
+# updates MODE: one row of the table of updates.
+updates() {
+    local before after transactions checkpoint
+    CELLAR_CELL="$WORK/cell1.toml" "$CELLAR_BIN" cellcli -e "alter cell flashCacheMode=$1" >/dev/null
+    q -c CHECKPOINT >/dev/null
+    before=$(statistics)
+    transactions=$(as_pg "$PG_BIN/pgbench" -n -h "$WORK/run" -p "$(cluster_port flash)" -U postgres -c 8 -j 1 -T "$DURATION" -D rows="$UPDATED" \
+        -f "$WORK/update.sql" postgres 2>/dev/null | awk '/actually processed/ { print $NF }')
+    # Sessions report their statistics when they end.
+    sleep 1
+    after=$(statistics)
+    checkpoint=$(milliseconds q -c CHECKPOINT)
+    awk -v mode="$1" -v n="${transactions%%/*}" -v before="$before" -v after="$after" -v checkpoint="$checkpoint" -v s="$DURATION" -v scale="$SCALE" '
+        BEGIN {
+            split(before, b, " "); split(after, a, " ")
+            printf "| %s | %d | %.2f | %d | %.1f |\n", mode, n / s * scale, (a[1] - b[1]) / n / scale, (a[2] - b[2]) / s * scale, checkpoint / 1000 / scale
+        }'
+}
 scan() { PGOPTIONS='-c cellar.min_scan_size=0 -c cellar.cost_factor=0 -c max_parallel_workers_per_gather=0' q -c "SELECT count(*) FROM pages WHERE number % 7 = 3"; }
 scanned() {
     forget
@@ -73,18 +97,22 @@ scanned() {
 }
 
 cell_configure cell1 16MiB "$WORK/disk"
-sed -i "s|^log_level|flash_disks = [\"$WORK/flash\"]\nflash_cache_size = \"1GiB\"\nflash_model = \"$FLASH\"\nlog_level|" "$WORK/cell1.toml"
+sed -i "s|^log_level|flash_disks = [\"$WORK/flash\", \"$WORK/flash2\"]\nflash_cache_size = \"1GiB\"\nflash_write_back_size = \"256MiB\"\nflash_model = \"$FLASH\"\nlog_level|" "$WORK/cell1.toml"
 # The table is written without waiting for the models.
 printf 'model = "%s"\nmodel_time_scale = 0.0001\n' "$MODEL" >>"$WORK/cell1.toml"
 cell_start cell1 >/dev/null
 cluster_create flash "$data" --data-checksums >/dev/null
 cluster_set "$data" "shared_preload_libraries = 'cellar'" "shared_buffers = 4MB" "autovacuum = off" "fsync = off" "max_wal_size = 4GB" \
-    "cellar.compression_naptime = 3600s"
+    "cellar.compression_naptime = 3600s" "track_io_timing = on" "synchronous_commit = off" "bgwriter_lru_maxpages = 0"
 cluster_start flash "$data" >/dev/null
 q -c "CREATE EXTENSION cellar" \
     -c "CREATE TABLE pages (id int, number int, filler text)" -c "ALTER TABLE pages ALTER filler SET STORAGE PLAIN" \
     -c "INSERT INTO pages SELECT g, g % 1000, repeat('x', 5000) FROM generate_series(1, $ROWS) g" \
     -c "CREATE INDEX ON pages (id)" -c "VACUUM (FREEZE, ANALYZE) pages" -c CHECKPOINT >/dev/null
+printf '%s\n' '\set id random(1, :rows)' 'UPDATE updated SET number = number + 1 WHERE id = :id;' >"$WORK/update.sql"
+q -c "CREATE TABLE updated (id int PRIMARY KEY, number int, filler text) WITH (fillfactor = 45)" \
+    -c "ALTER TABLE updated ALTER filler SET STORAGE PLAIN" \
+    -c "INSERT INTO updated SELECT g, 0, repeat('x', 2500) FROM generate_series(1, $UPDATED) g" -c "VACUUM (FREEZE, ANALYZE) updated" -c CHECKPOINT >/dev/null
 q -c "SELECT cellar.set_flash_cache('pages', 'none')" >/dev/null
 {
     time="SELECT 'time ' || extract(epoch FROM clock_timestamp());"
@@ -100,6 +128,19 @@ cluster_start flash "$data" >/dev/null
 
 size=$(q -c "SELECT pg_size_pretty(pg_relation_size('pages'))")
 printf 'Table of %s, cell disk %s, flash disk %s, %s real seconds per second of the models; times in seconds of the models.\n\n' "$size" "$MODEL" "$FLASH" "$SCALE"
+if [ "$part" != reads ]; then
+    # Both passes read the pages from flash.
+    q -c "SELECT cellar.set_flash_cache('updated', 'keep'), cellar.set_flash_cache('updated_pkey', 'keep')" -c "SELECT sum(number) FROM updated" >/dev/null
+    sleep 5
+    printf '%s rows updated at random by 8 sessions, write-back log of 256 MiB on two flash disks.\n\n' "$UPDATED"
+    printf '| mode | updates/s | wait for writes of sessions per update, ms | pages written by sessions/s | checkpoint afterwards, s |\n|---|---|---|---|---|\n'
+    for ((round = 0; round < ROUNDS; round++)); do
+        updates WriteThrough
+        updates WriteBack
+    done
+    printf '\n'
+fi
+[ "$part" != updates ] || exit 0
 printf '| full scan | s |\n|---|---|\n'
 scanned "NONE"
 scanned "NONE, again"

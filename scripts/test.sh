@@ -195,7 +195,12 @@ stage_awr() {
     cat "$CELLAR_LOG_DIR/sessions.txt"
     return "$status"
 }
-stage_flash() { "$ROOT/tests/flash/settings.sh"; }
+stage_flash() {
+    local status=0
+    "$ROOT/tests/flash/settings.sh" || status=$?
+    "$ROOT/tests/flash/write_back.sh" || status=$?
+    return "$status"
+}
 stage_regress() { "$ROOT/tests/regress/run.sh" ${LONG:+--rounds 5 --share 100}; }
 stage_crash() {
     local status=0

@@ -7,7 +7,7 @@ use crate::disks::DiskModel;
 use cellar_format::wire::FileType;
 use cellar_storage::disk::{FileMedium, ModelParameters, within};
 use cellar_storage::iorm::Objective;
-use cellar_storage::{AuSize, FlashLogOptions, FlashOptions, Patience, Redundancy};
+use cellar_storage::{AuSize, FlashCacheMode, FlashLogOptions, FlashOptions, Patience, Redundancy};
 use nix::unistd::{Gid, Uid, User};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -43,6 +43,7 @@ pub struct Config {
     pub flash_cache: Option<FlashCache>,
     /// Bytes of the flash log; None without one.
     pub flash_log_size: Option<u64>,
+    pub write_back: WriteBack,
     /// The kernel reads and writes WAL without the cell where one backing file contains it.
     pub wal_passthrough: bool,
     /// Start although disks are missing that may have newer data; set by an option of the command, not in the file.
@@ -91,6 +92,47 @@ pub struct FlashCache {
     pub columnar_bytes: u64,
 }
 
+/// Write-back of the flash cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriteBack {
+    /// The mode until a command sets another one.
+    pub mode: FlashCacheMode,
+    /// Bytes of the log on each of the first two flash disks; None for a part of them.
+    pub size: Option<u64>,
+    /// Allows write-back on one flash disk.
+    pub is_unmirrored: bool,
+}
+
+impl WriteBack {
+    pub const SEGMENT_BYTES: u64 = 16 << 20;
+    /// The smallest log: eight segments.
+    pub const SIZE_MIN: u64 = 128 << 20;
+    const SIZE_DEFAULT_MAX: u64 = 2 << 30;
+
+    /// Returns the bytes of the log on each flash disk, whose sizes are given: by default a twentieth of the smaller one, at most
+    /// 2 GiB, because a start after a crash writes the log to the cell disks first.
+    pub fn size_on(&self, disk_sizes: &[u64]) -> u64 {
+        let smallest = disk_sizes.iter().take(2).min().copied().unwrap_or(0);
+        self.size.unwrap_or_else(|| (smallest / 20).clamp(Self::SIZE_MIN, Self::SIZE_DEFAULT_MAX))
+    }
+
+    /// Returns why the log does not fit on flash disks with these paths and sizes beside the smallest flash cache.
+    pub fn misfit(&self, disks: &[(&Path, u64)]) -> Option<String> {
+        let sizes: Vec<u64> = disks.iter().map(|(_, size)| *size).collect();
+        let log = self.size_on(&sizes);
+        let cache = (FlashOptions::SEGMENTS_MIN * FlashOptions::SEGMENT_BYTES).div_ceil(disks.len().max(1) as u64);
+        let (path, size) = disks.iter().take(2).find(|(_, size)| *size < log + cache)?;
+        Some(format!(
+            "flash_cache_mode = \"writeback\": flash disk {} has {} MiB, but the write-back log needs {} MiB and the smallest flash \
+             cache {} MiB of it; lower flash_write_back_size, or name a larger flash disk",
+            path.display(),
+            size >> 20,
+            log >> 20,
+            cache >> 20
+        ))
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {message}")]
 pub struct ConfigError {
@@ -114,6 +156,9 @@ struct File {
     flash_cache_size: Option<String>,
     columnar_cache_size: Option<String>,
     flash_log_size: Option<String>,
+    flash_cache_mode: Option<String>,
+    flash_write_back_size: Option<String>,
+    flash_write_back_unmirrored: Option<bool>,
     flash_model: Option<OneOrEach>,
     metrics: Option<FileMetrics>,
     alert_hook: Option<PathBuf>,
@@ -217,6 +262,12 @@ impl Config {
         let flash_cache = flash_cache(flash_disks, sizes, (file.flash_model, time_scale), (&mount, &disks))?;
         let wal_passthrough = file.wal_passthrough.unwrap_or(false);
         let flash_log_size = flash_log_size(file.flash_log_size.as_deref(), flash_cache.as_ref(), wal_passthrough)?;
+        let write_back = write_back(
+            file.flash_cache_mode.as_deref(),
+            file.flash_write_back_size.as_deref(),
+            file.flash_write_back_unmirrored,
+            flash_cache.as_ref(),
+        )?;
         if redundancy == Redundancy::External
             && (failure_groups.iter().any(Option::is_some) || file.disk_group.preferred_read.is_some())
         {
@@ -292,6 +343,7 @@ impl Config {
             },
             flash_cache,
             flash_log_size,
+            write_back,
             wal_passthrough,
             mount,
             force_degraded: false,
@@ -410,6 +462,46 @@ fn flash_log_size(
         ));
     }
     Ok(Some(size.next_multiple_of(4096)))
+}
+
+/// Returns the mode of the flash cache, and the write-back log.
+fn write_back(
+    mode: Option<&str>,
+    size: Option<&str>,
+    is_unmirrored: Option<bool>,
+    flash: Option<&FlashCache>,
+) -> Result<WriteBack, String> {
+    let mode = mode.map(FlashCacheMode::parse).transpose().map_err(|error| format!("flash_cache_mode: {error}"))?;
+    let size = size.map(|size| parse_size(size, "flash_write_back_size")).transpose()?;
+    let found = WriteBack { mode: mode.unwrap_or_default(), size, is_unmirrored: is_unmirrored.unwrap_or(false) };
+    if size.is_some_and(|size| size < WriteBack::SIZE_MIN) {
+        return Err(format!(
+            "flash_write_back_size is less than {} MiB; write a larger size",
+            WriteBack::SIZE_MIN >> 20
+        ));
+    }
+    let disks = flash.map_or(0, |flash| flash.disks.len());
+    if disks == 0 && (size.is_some() || is_unmirrored.is_some() || found.mode == FlashCacheMode::WriteBack) {
+        return Err("flash_cache_mode = \"writeback\", flash_write_back_size and flash_write_back_unmirrored need flash_disks; name \
+                    two directories or devices"
+            .into());
+    }
+    if found.mode == FlashCacheMode::WriteThrough {
+        return Ok(found);
+    }
+    if flash.is_some_and(|flash| flash.size == Some(0)) {
+        return Err(
+            "flash_cache_mode = \"writeback\" needs a flash cache, but flash_cache_size is 0; write a larger size"
+                .into(),
+        );
+    }
+    if disks == 1 && !found.is_unmirrored {
+        return Err("flash_cache_mode = \"writeback\" needs two flash disks, but flash_disks names one: its failure would lose \
+                    changes that the cell disks lack; name a second one, or accept the loss with \
+                    flash_write_back_unmirrored = true"
+            .into());
+    }
+    Ok(found)
 }
 
 /// Returns the device model of each of `count` disks, which `key` names. An empty name means no model.
@@ -730,6 +822,38 @@ mod tests {
         assert!(parse("flash_disks = [\"/flash\", \"/dd\"]").is_ok());
         refused("flash_disks = [\"/f\"]\nflash_cache_size = \"3 apples\"", "flash_cache_size");
         refused("flash_disks = [\"/f\"]\nflash_model = [\"\", \"\"]", "flash_model names 2 models for 1 disks");
+    }
+
+    #[test]
+    fn write_back_needs_two_flash_disks_unless_one_is_allowed() {
+        let parse = |keys: &str| Config::parse(&format!("{keys}\n{MINIMAL}")).map(|config| config.write_back);
+        let two = "flash_disks = [\"/f\", \"/g\"]\n";
+        let (back, one) = ("flash_cache_mode = \"WriteBack\"\n", "flash_disks = [\"/f\"]\n");
+        assert_eq!(parse("").unwrap().mode, FlashCacheMode::WriteThrough);
+        assert_eq!(parse(&format!("{two}{back}")).unwrap().mode, FlashCacheMode::WriteBack);
+        assert!(parse(&format!("{one}{back}flash_write_back_unmirrored = true")).unwrap().is_unmirrored);
+        assert_eq!(parse(&format!("{two}flash_write_back_size = \"1GiB\"")).unwrap().size, Some(1 << 30));
+        let refused = |keys: &str, expected: &str| {
+            let message = parse(keys).unwrap_err();
+            assert!(message.contains(expected), "{expected:?} is not in {message:?}");
+        };
+        refused(back, "need flash_disks; name two");
+        refused("flash_write_back_size = \"1GiB\"", "need flash_disks");
+        refused(&format!("{one}{back}"), "needs two flash disks");
+        refused(&format!("{two}flash_cache_mode = \"back\""), "write \"writethrough\" or \"writeback\"");
+        refused(&format!("{two}flash_write_back_size = \"1MiB\""), "less than 128 MiB");
+        refused(&format!("{two}{back}flash_log_size = \"512MiB\"\nflash_cache_size = \"0\""), "needs a flash cache");
+    }
+
+    #[test]
+    fn the_default_write_back_log_is_a_twentieth_of_a_flash_disk() {
+        let write_back = WriteBack { mode: FlashCacheMode::WriteBack, size: None, is_unmirrored: false };
+        assert_eq!(write_back.size_on(&[1 << 30, 1 << 30]), 128 << 20);
+        assert_eq!(write_back.size_on(&[20 << 30, 400 << 30]), 1 << 30);
+        assert_eq!(write_back.size_on(&[400 << 30, 400 << 30]), 2 << 30);
+        let disks = [(Path::new("/f"), 200 << 20), (Path::new("/g"), 1 << 30)];
+        assert!(write_back.misfit(&disks).unwrap().contains("flash disk /f has 200 MiB"));
+        assert_eq!(write_back.misfit(&disks[1..]), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! manager that it is ready after the mount. Shutdown is in reverse order.
 
 use crate::columnar::ColumnarFiller;
-use crate::config::{Config, FlashCache, machine_memory_bytes};
+use crate::config::{Config, FlashCache, WriteBack, machine_memory_bytes};
 use crate::disks;
 use crate::fuse::{self, FileService, IoStats, Mount, MountError, MountOptions, Unmounted};
 use crate::instance::{Device, Instance, MountRecord, PreviousMounts};
@@ -18,8 +18,8 @@ use crate::unit_codec::Codec;
 use cellar_storage::disk::{Disk, OverlayDisk, within};
 use cellar_storage::iorm::Iorm;
 use cellar_storage::{
-    AbsentDisk, ErrorKind, FlashLogOptions, FlashOptions, ReadOnlyVolume, Redundancy, Volume, VolumeOptions,
-    forms_new_group,
+    AbsentDisk, ErrorKind, FlashCacheMode, FlashLogOptions, FlashOptions, ReadOnlyVolume, Redundancy, Volume,
+    VolumeOptions, WriteBackOptions, forms_new_group,
 };
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -59,6 +59,8 @@ pub enum DaemonError {
     System { context: String, source: io::Error },
     #[error("{0}")]
     MountPoint(String),
+    #[error("{0}")]
+    Configuration(String),
 }
 
 impl DaemonError {
@@ -66,7 +68,7 @@ impl DaemonError {
     /// 4 if a disk is missing or belongs to another disk group, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::MountPoint(_) => 2,
+            Self::MountPoint(_) | Self::Configuration(_) => 2,
             // The configuration does not agree with the disk group.
             Self::Storage(error) if error.kind() == ErrorKind::Invalid => 2,
             Self::Storage(error) if error.kind() == ErrorKind::Locked => 3,
@@ -140,6 +142,7 @@ pub struct Findings {
 pub fn check(config: &Config) -> Result<Findings, DaemonError> {
     check_mount_point(config)?;
     warn_about_hidden_files(config);
+    check_write_back(config)?;
     let has_copies = config.disk_group.redundancy != Redundancy::External;
     let (mut disks, mut failure_groups, mut missing) = (Vec::new(), Vec::new(), None);
     for (number, path) in config.disk_group.disks.iter().enumerate() {
@@ -199,6 +202,26 @@ pub fn check(config: &Config) -> Result<Findings, DaemonError> {
     Ok(findings)
 }
 
+/// Checks that the write-back log fits on the flash disks. Those that cannot be measured count as large enough.
+fn check_write_back(config: &Config) -> Result<(), DaemonError> {
+    let Some(flash) = config.flash_cache.as_ref().filter(|_| config.write_back.mode == FlashCacheMode::WriteBack)
+    else {
+        return Ok(());
+    };
+    let measure = |path: &Path| {
+        within(FlashOptions::TIMEOUT, {
+            let path = path.to_owned();
+            move || OverlayDisk::new(&path)?.space()
+        })
+    };
+    let sizes =
+        flash.disks.iter().map(|path| (path.as_path(), measure(path).map_or(u64::MAX / 2, |space| space.total)));
+    match config.write_back.misfit(&sizes.collect::<Vec<_>>()) {
+        Some(misfit) => Err(DaemonError::Configuration(misfit)),
+        None => Ok(()),
+    }
+}
+
 fn open_volume(
     config: &Config,
     units: &Arc<UnitDirectories>,
@@ -224,6 +247,7 @@ fn open_volume(
     let copies = if has_copies { Redundancy::High } else { Redundancy::External }.copies() as u64;
     let opened = config.flash_cache.as_ref().map(|flash| (flash, open_flash_disks(flash, iorm)));
     let flash = opened.as_ref().map(|(flash, disks)| flash_options(flash, disks));
+    let write_back = flash.as_ref().and_then(|flash| write_back_options(config, flash)).transpose()?;
     let log_size = config.flash_log_size.unwrap_or(0);
     let options = VolumeOptions {
         reserve_bytes: reserve.unwrap_or_else(|| {
@@ -249,6 +273,10 @@ fn open_volume(
         force_degraded: config.force_degraded,
         cache_bytes: config.cache_bytes,
         flash: flash.filter(|flash| flash.size != Some(0)),
+        write_back,
+        writes_through: config.write_back.mode == FlashCacheMode::WriteThrough,
+        reserves_write_back: config.write_back.size.is_some(),
+        present_flash_disks: opened.iter().flat_map(|(_, disks)| disks.iter().flatten().cloned()).collect(),
         // Without a size, redo of an earlier start is written to its files.
         flash_log: opened.map(|(flash, disks)| FlashLogOptions::new(or_absent(flash, disks), log_size)),
         wal_passthrough: config.wal_passthrough,
@@ -276,13 +304,34 @@ fn open_flash_disks(config: &FlashCache, iorm: &Arc<Iorm>) -> Vec<Option<Arc<dyn
         opened
             .inspect_err(|error| {
                 log::error!(
-                    "could not open flash disk {}: {error}; the cell works without flash cache",
+                    "could not open flash disk {}: {error}; the cell works without flash cache, and writes go to the cell disks",
                     path.display()
                 );
             })
             .ok()
     });
     disks.collect()
+}
+
+/// Returns the options of write-back, also for a cell whose mode is WriteThrough until a command changes it. None if the cell has
+/// too few flash disks for it. An error says that the flash disks are too small.
+fn write_back_options(config: &Config, flash: &FlashOptions) -> Option<Result<WriteBackOptions, DaemonError>> {
+    let (wanted, configured) = (&config.write_back, config.flash_cache.as_ref()?);
+    if configured.size == Some(0) || configured.disks.len() < 2 && !wanted.is_unmirrored {
+        return None;
+    }
+    let size_of = |disk: &Arc<dyn Disk>| disk.space().map_or(0, |space| space.total);
+    let sizes: Vec<u64> = flash.disks.iter().map(size_of).collect();
+    let named: Vec<(&Path, u64)> = flash.disks.iter().map(|disk| disk.path()).zip(sizes.iter().copied()).collect();
+    if let Some(misfit) = wanted.misfit(&named).filter(|_| wanted.mode == FlashCacheMode::WriteBack) {
+        return Some(Err(DaemonError::Configuration(misfit)));
+    }
+    Some(Ok(WriteBackOptions {
+        size: wanted.size_on(&sizes),
+        segment_bytes: WriteBack::SEGMENT_BYTES,
+        allows_one_disk: wanted.is_unmirrored,
+        destages_in_background: true,
+    }))
 }
 
 /// Returns the disks of the flash log, which needs only the one with its ring.

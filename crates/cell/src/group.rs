@@ -6,8 +6,8 @@ use cellar_format::wire::{FileType, GroupAction, GroupRequest, Kind};
 use cellar_storage::disk::{Disk, DiskIoCount, DiskOperation};
 use cellar_storage::iorm::Iorm;
 use cellar_storage::{
-    DiskMode, DiskSpace, Error, ErrorKind, FileRedundancy, GroupDisk, RebalanceState, RebalanceStatus, Redundancy,
-    Result, ScrubReport, ScrubState, Volume,
+    DiskMode, DiskSpace, Error, ErrorKind, FileRedundancy, FlashCacheMode, GroupDisk, RebalanceState, RebalanceStatus,
+    Redundancy, Result, ScrubReport, ScrubState, Volume,
 };
 use serde_json::{Value, json};
 use std::io;
@@ -89,6 +89,9 @@ pub(crate) fn answer(state: &CellState, request: &GroupRequest) -> Result<Value>
             volume.set_file_redundancy(file_type, redundancy)?;
         }
         GroupAction::DropFlashCache => volume.drop_flash_cache()?,
+        GroupAction::FlashCacheMode => volume.set_flash_cache_mode(FlashCacheMode::parse(&request.argument)?)?,
+        GroupAction::FlushFlashCache => volume.flush_flash_cache()?,
+        GroupAction::CancelFlush => volume.cancel_flash_flush(),
         GroupAction::Undrop => volume.undrop_disk(disk)?,
         GroupAction::Power => volume.set_rebalance_power(request.power)?,
         GroupAction::Rebalance => volume.request_rebalance()?,

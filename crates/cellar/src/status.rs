@@ -3,6 +3,7 @@
 use crate::cell_source::Metrics;
 use cellar_cell::config::Config;
 use cellar_cell::status::{self, CellStatus, disk_models, memory_limit_bytes, memory_used_bytes, query, query_metrics};
+use cellar_storage::FlashCacheMode;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
         Ok(status) if arguments.json => {
             let (mut json, metrics) = (status::json(&status), metrics().unwrap_or(Value::Null));
             json["disk_models"] = disk_models(&metrics);
+            json["write_back"] = write_back_json(&metrics);
             let (critical, warning) = open_alerts(&metrics);
             json["open_alerts"] = json!({ "critical": critical, "warning": warning });
             println!("{json:#}");
@@ -43,7 +45,10 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
         Ok(status) => print!(
             "{}{}",
             as_text(&status),
-            metrics().map_or_else(|_| String::new(), |metrics| alerts(open_alerts(&metrics)))
+            metrics().map_or_else(
+                |_| String::new(),
+                |metrics| { write_back(&metrics).unwrap_or_default() + &alerts(open_alerts(&metrics)) }
+            )
         ),
         Err(error) => {
             eprintln!("cellar cell status: {error}");
@@ -57,6 +62,41 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
 fn open_alerts(metrics: &Value) -> (u64, u64) {
     let count = |severity| Metrics(metrics).labelled("cellar_open_alerts", "severity", severity) as u64;
     (count("critical"), count("warning"))
+}
+
+/// Returns the state of write-back; null for a cell without flash disks.
+fn write_back_json(metrics: &Value) -> Value {
+    let figure = |name: &str| Metrics(metrics).figure(&format!("cellar_write_back_{name}"));
+    let Some(selected) = figure("selected") else { return Value::Null };
+    let number = |name: &str| figure(name).unwrap_or(0);
+    let mode = if selected == 1 { FlashCacheMode::WriteBack } else { FlashCacheMode::WriteThrough };
+    json!({
+        "flash_cache_mode": mode.name(),
+        "online": number("online") == 1,
+        "flushing": number("flushing") == 1,
+        "dirty_bytes": number("dirty_bytes"),
+        "size_bytes": number("size_bytes"),
+        "used_bytes": number("used_bytes"),
+        "flash_disks": number("flash_disks"),
+        "flash_disks_left": number("flash_disks_left"),
+    })
+}
+
+/// Returns the line about write-back; None in the mode WriteThrough.
+fn write_back(metrics: &Value) -> Option<String> {
+    let state = write_back_json(metrics);
+    if state["flash_cache_mode"] != FlashCacheMode::WriteBack.name() {
+        return None;
+    }
+    let number = |name: &str| state[name].as_u64().unwrap_or(0);
+    let (dirty, log) = (size(number("dirty_bytes")), size(number("size_bytes")));
+    let (disks, left) = (number("flash_disks"), number("flash_disks_left"));
+    let note = match (state["online"] == true, state["flushing"] == true) {
+        (true, _) => "",
+        (false, true) => "; flushed: writes go to the cell disks",
+        (false, false) => "; not in use: writes go to the cell disks",
+    };
+    Some(format!("write-back  {dirty} dirty, log of {log} on {left} of {disks} flash disks{note}\n"))
 }
 
 fn alerts((critical, warning): (u64, u64)) -> String {

@@ -185,7 +185,7 @@ fn objects_of_a_running_cell_are_listed_and_altered() {
         ("alter griddisk all offline", "CELL-90004: ALTER GRIDDISK does not know \"offline\": the operations are"),
         ("alter griddisk all != inactive", "CELL-90004: ALTER GRIDDISK does not know \"!= inactive\""),
         ("alter griddisk all name = x", "CELL-90004: ALTER GRIDDISK cannot assign name: the operations are"),
-        ("alter cell name = x", "CELL-90004: ALTER CELL cannot assign name: ALTER does not change CELL"),
+        ("alter cell name = x", "CELL-90004: ALTER CELL cannot assign name: the operations are flashCacheMode"),
         ("alter diskgroup all scrub rate = fast", "CELL-90007: RATE fast: write MiB per second"),
         ("list celldisks", "CELL-01504: invalid command syntax at \"celldisks\": expected one of CELL, CELLDISK"),
     ] {

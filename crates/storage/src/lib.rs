@@ -15,6 +15,7 @@ mod file;
 mod flash;
 mod flash_log;
 mod group;
+mod growing;
 pub mod iorm;
 mod meta;
 mod operation_counters;
@@ -35,10 +36,10 @@ pub use operation_counters::{OperationCounters, OperationCounts};
 pub use page_set::PageSet;
 pub use volume::{
     Attr, AuFormat, AuInfo, Backlog, CachedColumns, CachedUnit, DirEntry, DiskSpace, DiskState, FactsWriter, Fallocate,
-    FileRedundancy, GroupDisk, GroupStatus, Ino, Kind, NewNode, PageCheck, ROOT_INO, ReadOnlyVolume, RebalanceState,
-    RebalanceStatus, RegionGuard, RenameMode, SavedFacts, ScrubFinding, ScrubReport, ScrubState, SetAttr, SetTime,
-    SpacePriority, SpaceTotals, StagedUnits, StreamUsage, UnitExtent, UnitReader, UnitStored, Volume, VolumeOptions,
-    disk_states, forms_new_group,
+    FileRedundancy, FlashCacheMode, GroupDisk, GroupStatus, Ino, Kind, NewNode, PageCheck, ROOT_INO, ReadOnlyVolume,
+    RebalanceState, RebalanceStatus, RegionGuard, RenameMode, SavedFacts, ScrubFinding, ScrubReport, ScrubState,
+    SetAttr, SetTime, SpacePriority, SpaceTotals, StagedUnits, StreamUsage, UnitExtent, UnitReader, UnitStored, Volume,
+    VolumeOptions, disk_states, forms_new_group,
 };
 pub use write_back::{LackingFiles, WriteBackOptions, WriteBackStats};
 

@@ -59,7 +59,7 @@ pub struct AlertDefinition {
 const SPACE_WARNING: f64 = 85.0;
 const SPACE_CRITICAL: f64 = 95.0;
 
-pub const ALERTS: [AlertDefinition; 7] = [
+pub const ALERTS: [AlertDefinition; 8] = [
     AlertDefinition {
         name: "StatefulAlert_CellDisk",
         short_name: "CellDisk",
@@ -96,6 +96,15 @@ pub const ALERTS: [AlertDefinition; 7] = [
         description: "The flash log is switched off after a failure",
         action: "No data are lost: redo is written to the cell disks only. Replace the flash disk and restart the cell.",
         find: flash_log,
+    },
+    AlertDefinition {
+        name: "StatefulAlert_WriteBack",
+        short_name: "WriteBack",
+        source: "Hardware",
+        alert_type: AlertType::Stateful,
+        description: "The flash cache mode is WriteBack, but a flash disk of the write-back log is missing",
+        action: "Replace the flash disk and restart the cell, or choose write-through with ALTER CELL flashCacheMode=WriteThrough.",
+        find: write_back,
     },
     AlertDefinition {
         name: "StatefulAlert_DiskGroupSpace",
@@ -173,6 +182,24 @@ fn flash_log(seen: &Observed) -> Vec<Finding> {
     flash(seen.flash_log_is_on, "Flash log", flash_log_name(&seen.cell))
 }
 
+/// A flush that a command asked for is no failure.
+fn write_back(seen: &Observed) -> Vec<Finding> {
+    let Some(stats) = seen.write_back else { return Vec::new() };
+    let object = flash_cache_name(&seen.cell);
+    let lacks_disks = stats.disks == 0 || stats.disks_left < stats.disks;
+    let (severity, state) = match (lacks_disks, stats.dirty_bytes) {
+        (false, _) => (Severity::Clear, "is complete"),
+        (true, 0) => (Severity::Warning, "lacks a flash disk: writes go to the cell disks"),
+        (true, _) if stats.disks_left == 0 => {
+            (Severity::Critical, "has lost its flash disks, with changes of files that the cell disks lack")
+        }
+        (true, _) => {
+            (Severity::Critical, "lacks a flash disk: changes that the cell disks lack are on one flash disk only")
+        }
+    };
+    vec![Finding { message: format!("The write-back log of {object} {state}"), object, severity, value: None }]
+}
+
 fn flash(is_on: Option<bool>, what: &str, object: String) -> Vec<Finding> {
     let Some(is_on) = is_on else { return Vec::new() };
     let (severity, state) = match is_on {
@@ -213,6 +240,7 @@ fn counter(seen: &Observed, severity: Severity, message: &str, count: u64) -> Ve
 mod tests {
     use super::super::observed::ObservedDisk;
     use super::*;
+    use cellar_storage::WriteBackStats;
 
     fn observed(copies: usize, modes: &[(Mode, &str)]) -> Observed {
         let disk = |(number, (mode, group)): (usize, &(Mode, &str))| ObservedDisk {
@@ -239,6 +267,18 @@ mod tests {
         assert_eq!(severity(3, &[(on, "a"), (off, "b"), (off, "b")]), Severity::Warning, "one failure group");
         assert_eq!(severity(3, &[(on, "a"), (off, "b"), (Mode::Syncing, "c")]), Severity::Critical);
         assert!(disk_group(&observed(1, &[(on, "a")])).is_empty());
+    }
+
+    #[test]
+    fn write_back_without_a_flash_disk_is_critical_while_pages_are_dirty() {
+        let severity = |disks, disks_left, dirty_bytes| {
+            let stats = WriteBackStats { disks, disks_left, dirty_bytes, ..WriteBackStats::default() };
+            write_back(&Observed { write_back: Some(stats), ..Observed::default() })[0].severity
+        };
+        assert_eq!(severity(2, 2, 8192), Severity::Clear);
+        assert_eq!(severity(0, 0, 0), Severity::Warning, "started without flash disks");
+        assert_eq!([severity(2, 1, 0), severity(2, 1, 8192)], [Severity::Warning, Severity::Critical]);
+        assert!(write_back(&Observed::default()).is_empty());
     }
 
     #[test]

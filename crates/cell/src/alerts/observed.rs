@@ -1,6 +1,6 @@
 //! The state of the cell that alerts follow from.
 
-use cellar_storage::{DiskMode, DiskSpace, Volume};
+use cellar_storage::{DiskMode, DiskSpace, FlashCacheMode, Volume, WriteBackStats};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -32,6 +32,8 @@ pub struct Observed {
     /// None if the cell has no flash cache, or the operator dropped it.
     pub flash_cache_is_on: Option<bool>,
     pub flash_log_is_on: Option<bool>,
+    /// None with the flash cache mode WriteThrough.
+    pub write_back: Option<WriteBackStats>,
 }
 
 impl Observed {
@@ -56,6 +58,7 @@ impl Observed {
             unrepaired: volume.scrub_report().map_or(0, |scrub| scrub.unrepaired),
             flash_cache_is_on: volume.flash_stats().map(|stats| stats.is_on),
             flash_log_is_on: volume.flash_log_stats().map(|stats| stats.is_on),
+            write_back: volume.write_back_stats().filter(|_| volume.flash_cache_mode() == FlashCacheMode::WriteBack),
         }
     }
 }

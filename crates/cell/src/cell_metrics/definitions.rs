@@ -331,12 +331,22 @@ fn of_smart_io() -> Vec<Definition> {
 }
 
 fn of_flash_cache() -> Vec<Definition> {
-    const METRICS: [(&str, &str, &str, bool); 5] = [
+    const READS: [(&str, &str, &str, bool); 5] = [
         ("BY_R", "read from flash cache", "cellar_flash_cache_hit_bytes_total", true),
         ("BY_W_POPULATE", "written to flash cache after read misses", "cellar_flash_cache_populated_bytes_total", true),
         ("RQ_R", "satisfied from flash cache", "cellar_flash_cache_hits_total", false),
         ("RQ_R_MISS", "that did not find all data in flash cache", "cellar_flash_cache_misses_total", false),
         ("RQ_R_SKIP", "that were too large for flash cache", "cellar_flash_cache_skips_total", false),
+    ];
+    const WRITES: [(&str, &str, &str, bool); 8] = [
+        ("BY_DISK_WRITE", "written from flash cache to hard disks", "cellar_write_back_destaged_bytes_total", true),
+        ("BY_W", "written to flash cache", "cellar_write_back_written_bytes_total", true),
+        ("BY_W_FIRST", "that are first writes into flash cache", "cellar_write_back_first_written_bytes_total", true),
+        ("BY_W_OVERWRITE", "that overwrote flash cache", "cellar_write_back_overwritten_bytes_total", true),
+        ("RQ_DISK_WRITE", "from flash cache to hard disks", "cellar_write_back_destage_requests_total", false),
+        ("RQ_W", "that resulted in flash cache being populated", "cellar_write_back_write_requests_total", false),
+        ("RQ_W_FIRST", "that are first writes into flash cache", "cellar_write_back_first_write_requests_total", false),
+        ("RQ_W_OVERWRITE", "that overwrote flash cache", "cellar_write_back_overwrite_requests_total", false),
     ];
     let define = |name: String, description: String, metric_type, unit, family, formula| Definition {
         name: text(name),
@@ -347,10 +357,10 @@ fn of_flash_cache() -> Vec<Definition> {
         counter: Counter::FlashCache(family),
         formula,
     };
-    let of_metric = |(name, what, family, is_bytes): (&str, &str, &'static str, bool)| {
+    let of_metric = |requests: &str, (name, what, family, is_bytes): (&str, &str, &'static str, bool)| {
         let (things, unit, unit_per_second, scale) = match is_bytes {
             true => ("megabytes", "MB", "MB/sec", MIB),
-            false => ("read requests", "IO requests", "IO/sec", 1.0),
+            false => (requests, "IO requests", "IO/sec", 1.0),
         };
         let (total, rate) = (format!("Number of {things} {what}"), format!("Number of {things} per second {what}"));
         let (cumulative, per_second) = (Formula::Total(scale), Formula::PerSecond(scale));
@@ -359,15 +369,15 @@ fn of_flash_cache() -> Vec<Definition> {
             define(format!("FC_IO_{name}_SEC"), rate, MetricType::Rate, unit_per_second, family, per_second),
         ]
     };
-    let used = define(
-        "FC_BY_USED".to_owned(),
-        "Number of megabytes used in flash cache".to_owned(),
-        MetricType::Instantaneous,
-        "MB",
-        "cellar_flash_cache_used_bytes",
-        Formula::Total(MIB),
-    );
-    METRICS.into_iter().flat_map(of_metric).chain([used]).collect()
+    let now = |name: &str, what: &str, family| {
+        let description = format!("Number of megabytes {what}");
+        define(name.to_owned(), description, MetricType::Instantaneous, "MB", family, Formula::Total(MIB))
+    };
+    let reads = READS.into_iter().flat_map(|metric| of_metric("read requests", metric));
+    let writes = WRITES.into_iter().flat_map(|metric| of_metric("write requests", metric));
+    let used = now("FC_BY_USED", "used in flash cache", "cellar_flash_cache_used_bytes");
+    let dirty = now("FC_BY_DIRTY", "in flash cache that are not on hard disks yet", "cellar_write_back_dirty_bytes");
+    reads.chain(writes).chain([used, dirty]).collect()
 }
 
 /// The metrics of the flash log. A write of redo is a sync of a WAL file.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use cellar_storage::disk::{DiskIoCount, ModelStatus};
 use cellar_storage::{
-    ColumnarStats, DiskMode, DiskSpace, FlashLogStats, FlashStats, GroupDisk, OperationCounts, ScrubReport, ScrubState,
-    Volume,
+    ColumnarStats, DiskMode, DiskSpace, FlashCacheMode, FlashLogStats, FlashStats, GroupDisk, OperationCounts,
+    ScrubReport, ScrubState, Volume, WriteBackStats,
 };
 
 use super::Source;
@@ -25,6 +25,7 @@ impl Source for StorageMetrics {
         families.extend(self.scrub());
         families.extend(self.page_cache());
         families.extend(self.flash_cache());
+        families.extend(self.write_back());
         families.extend(self.columnar_cache());
         families.extend(self.flash_log());
         families.extend(self.backlog());
@@ -326,6 +327,68 @@ impl StorageMetrics {
             }),
         ];
         figures(&stats, &gauges, &counters)
+    }
+
+    fn write_back(&self) -> Vec<Family> {
+        let modes: Vec<FlashCacheMode> =
+            self.volume.flash_stats().map(|_| self.volume.flash_cache_mode()).into_iter().collect();
+        let selected =
+            Family::gauge("cellar_write_back_selected", "1 if the flash cache mode is WriteBack, 0 for WriteThrough")
+                .with(&modes, |mode| (Labels::new(), Value::Integer(u64::from(*mode == FlashCacheMode::WriteBack))));
+        let stats: Vec<WriteBackStats> = self.volume.write_back_stats().into_iter().collect();
+        let gauges: [Figure<WriteBackStats>; 7] = [
+            ("cellar_write_back_online", "1 if small writes go to the write-back log", |stats| stats.is_on.into()),
+            ("cellar_write_back_flushing", "1 from a flush of the flash cache until it is cancelled", |stats| {
+                stats.is_flushing.into()
+            }),
+            ("cellar_write_back_size_bytes", "Size of the write-back log on each flash disk", |stats| stats.log_bytes),
+            ("cellar_write_back_used_bytes", "Bytes of the segments of the write-back log that are in use", |stats| {
+                stats.used_bytes
+            }),
+            ("cellar_write_back_dirty_bytes", "Bytes of pages that the cell disks do not have yet", |stats| {
+                stats.dirty_bytes
+            }),
+            ("cellar_write_back_flash_disks", "Flash disks of the write-back log", |stats| stats.disks as u64),
+            ("cellar_write_back_flash_disks_left", "Flash disks that have all dirty pages", |stats| {
+                stats.disks_left as u64
+            }),
+        ];
+        let counters: [Figure<WriteBackStats>; 9] = [
+            ("cellar_write_back_written_bytes_total", "Bytes of pages that were written to flash", |stats| {
+                stats.written_bytes
+            }),
+            ("cellar_write_back_write_requests_total", "Writes of pages to flash", |stats| stats.write_requests),
+            ("cellar_write_back_first_written_bytes_total", "Bytes of pages that became dirty", |stats| {
+                stats.written_bytes.saturating_sub(stats.overwritten_bytes)
+            }),
+            (
+                "cellar_write_back_first_write_requests_total",
+                "Writes to flash with a page that became dirty",
+                |stats| stats.write_requests.saturating_sub(stats.overwrite_requests),
+            ),
+            ("cellar_write_back_overwritten_bytes_total", "Bytes of written pages that were dirty before", |stats| {
+                stats.overwritten_bytes
+            }),
+            (
+                "cellar_write_back_overwrite_requests_total",
+                "Writes to flash of pages that were dirty before",
+                |stats| stats.overwrite_requests,
+            ),
+            (
+                "cellar_write_back_destaged_bytes_total",
+                "Bytes that were written from flash to the cell disks",
+                |stats| stats.destaged_bytes,
+            ),
+            ("cellar_write_back_destage_requests_total", "Writes of pages from flash to the cell disks", |stats| {
+                stats.destage_requests
+            }),
+            (
+                "cellar_write_back_recovered_bytes_total",
+                "Bytes of flash that the start wrote to the cell disks",
+                |stats| stats.recovered_bytes,
+            ),
+        ];
+        [selected].into_iter().chain(figures(&stats, &gauges, &counters)).collect()
     }
 
     fn flash_log(&self) -> Vec<Family> {

@@ -79,7 +79,7 @@ mod tests {
         check("list celldisk where sta", 20, &["status"]);
         check("list celldisk order ", 20, &["BY"]);
         check("alter griddisk all ina", 19, &["inactive"]);
-        check("alter ce", 6, &["celldisk"]);
+        check("alter ce", 6, &["cell", "celldisk"]);
         check("help list metricc", 10, &["metriccurrent"]);
         check("list lun d", 9, &[]);
         check("start ", 6, &[]);

@@ -36,6 +36,18 @@ pub enum GroupAction {
     FileRedundancy = 14,
     /// Switches the flash cache off until the next start of the cell.
     DropFlashCache = 15,
+    /// Sets the mode of the flash cache. A change to WriteThrough writes all dirty pages to the cell disks first.
+    FlashCacheMode = 16,
+    /// Writes all dirty pages to the cell disks, and keeps pages from becoming dirty.
+    FlushFlashCache = 17,
+    /// Lets pages become dirty again.
+    CancelFlush = 18,
+}
+
+impl GroupAction {
+    fn has_argument(self) -> bool {
+        matches!(self, Self::AddTo | Self::Replace | Self::FileRedundancy | Self::FlashCacheMode)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +60,8 @@ pub struct GroupRequest {
     /// Of [`GroupAction::Power`]: 0 to 11.
     pub power: u32,
     /// Of [`GroupAction::AddTo`]: the failure group. Of [`GroupAction::Replace`]: the path of the new disk. Of
-    /// [`GroupAction::FileRedundancy`]: the name of the type, `=`, and `normal`, `high` or `default`.
+    /// [`GroupAction::FileRedundancy`]: the name of the type, `=`, and `normal`, `high` or `default`. Of
+    /// [`GroupAction::FlashCacheMode`]: `WriteThrough` or `WriteBack`.
     pub argument: String,
     /// Of [`GroupAction::RepairTime`]; 0 for ever.
     pub seconds: u64,
@@ -69,9 +82,7 @@ impl GroupRequest {
         match self.action {
             GroupAction::Scrub => out.put_u64(self.rate),
             GroupAction::Power => out.put_u32(self.power),
-            GroupAction::AddTo | GroupAction::Replace | GroupAction::FileRedundancy => {
-                out.put_blob(self.argument.as_bytes());
-            }
+            action if action.has_argument() => out.put_blob(self.argument.as_bytes()),
             GroupAction::RepairTime => out.put_u64(self.seconds),
             _ => {}
         }
@@ -96,15 +107,15 @@ impl GroupRequest {
             13 => GroupAction::RepairTime,
             14 => GroupAction::FileRedundancy,
             15 => GroupAction::DropFlashCache,
+            16 => GroupAction::FlashCacheMode,
+            17 => GroupAction::FlushFlashCache,
+            18 => GroupAction::CancelFlush,
             other => return Err(Corrupt::new("group action", 0, other.to_string())),
         };
         let disk = reader.string("path of the disk")?;
         let rate = if action == GroupAction::Scrub { reader.u64("rate")? } else { 0 };
         let power = if action == GroupAction::Power { reader.u32("power")? } else { 0 };
-        let argument = match action {
-            GroupAction::AddTo | GroupAction::Replace | GroupAction::FileRedundancy => reader.string("argument")?,
-            _ => String::new(),
-        };
+        let argument = if action.has_argument() { reader.string("argument")? } else { String::new() };
         let seconds = if action == GroupAction::RepairTime { reader.u64("seconds")? } else { 0 };
         reader.finish("group request")?;
         Ok(Self { action, disk, rate, power, argument, seconds })
@@ -127,6 +138,9 @@ mod tests {
             GroupRequest { argument: "/disk2".into(), ..request(GroupAction::Replace) },
             GroupRequest { seconds: 7 << 40, ..request(GroupAction::RepairTime) },
             GroupRequest { argument: "wal=high".into(), ..request(GroupAction::FileRedundancy) },
+            GroupRequest { argument: "WriteBack".into(), ..request(GroupAction::FlashCacheMode) },
+            request(GroupAction::FlushFlashCache),
+            request(GroupAction::CancelFlush),
         ];
         for request in requests {
             let mut bytes = Vec::new();
@@ -135,7 +149,7 @@ mod tests {
             for length in 0..bytes.len() {
                 assert!(GroupRequest::decode(&bytes[..length]).is_err(), "{length}");
             }
-            bytes[0] = 16;
+            bytes[0] = 19;
             assert!(GroupRequest::decode(&bytes).is_err());
         }
     }

@@ -275,7 +275,7 @@ fn layout(options: &FlashOptions, disks: &[Arc<dyn Disk>], named: &Named, may_re
     if segments < FlashOptions::SEGMENTS_MIN || !fits(size) {
         let message = format!(
             "the flash cache of {} MiB does not fit: the flash disks have {} MiB for it, and the smallest size is {} MiB; \
-             change flash_cache_size or columnar_cache_size, or free space on the flash disks",
+             change flash_cache_size, columnar_cache_size or flash_write_back_size, or free space on the flash disks",
             size >> 20,
             space >> 20,
             (FlashOptions::SEGMENTS_MIN * options.segment_bytes).div_ceil(1 << 20)

@@ -8,7 +8,6 @@
 mod changes;
 mod failure_groups;
 mod file_copies;
-mod growing;
 mod members;
 pub mod mirror;
 mod present_disks;
@@ -16,9 +15,9 @@ pub mod rebalance;
 mod stripe_layout;
 mod superblock;
 
+use crate::growing::Growing;
 pub use changes::Leaving;
 pub use file_copies::{FileCopies, value_name as copies_value};
-pub use growing::Growing;
 pub use stripe_layout::{AuSize, Piece, StripeLayout};
 pub use superblock::{Redundancy, State, Superblock, Uuid};
 

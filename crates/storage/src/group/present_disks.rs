@@ -1,9 +1,9 @@
 //! The disks of a group that can be used now, also for code that does not own the group.
 
-use super::growing::Growing;
 use super::mirror::Mirror;
 use crate::disk::Disk;
 use crate::flash::CellDisks;
+use crate::growing::Growing;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

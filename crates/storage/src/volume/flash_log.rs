@@ -11,6 +11,8 @@ use cellar_format::wire::FileType;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+type WriteBackNotes<'a> = (Option<write_back::NotesGuard<'a>>, parking_lot::MutexGuard<'a, ()>);
+
 /// Number of files that a message names.
 const NAMED_MAX: usize = 8;
 
@@ -61,12 +63,15 @@ impl Volume {
         log.give_notes_to(disk).map(Some)
     }
 
-    /// As [`Self::give_flash_log_notes_to`], for the write-back log.
-    pub(super) fn give_write_back_notes_to(&self, disk: &dyn Disk) -> Result<Option<write_back::NotesGuard<'_>>> {
-        match self.group.write_back() {
-            Some(write_back) => write_back.give_notes_to(disk),
-            None => WriteBack::clear_notes_of(disk).map(|()| None),
-        }
+    /// As [`Self::give_flash_log_notes_to`], for the write-back log, which neither begins nor ends while the caller keeps the
+    /// result.
+    pub(super) fn give_write_back_notes_to(&self, disk: &dyn Disk) -> Result<WriteBackNotes<'_>> {
+        let changing = self.flash_cache_mode.changing.lock();
+        let notes = match self.group.write_back() {
+            Some(write_back) => write_back.give_notes_to(disk)?,
+            None => WriteBack::clear_notes_of(disk).map(|()| None)?,
+        };
+        Ok((notes, changing))
     }
 
     /// Logs which files may lack changes of the write-back log, and keeps that for clients. Files that do not exist any more are left

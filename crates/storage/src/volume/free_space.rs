@@ -15,7 +15,7 @@
 use super::reserve_file::ReserveFile;
 use crate::disk::{Disk, Space};
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::group::Growing;
+use crate::growing::Growing;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -20,6 +20,7 @@ mod columnar;
 mod content;
 mod disk_changes;
 mod file_redundancy;
+mod flash_cache_mode;
 mod flash_log;
 mod free_space;
 mod inspect;
@@ -47,6 +48,7 @@ pub use backlog::Backlog;
 pub use columnar::CachedColumns;
 pub use content::Fallocate;
 pub use file_redundancy::FileRedundancy;
+pub use flash_cache_mode::FlashCacheMode;
 pub use free_space::{DiskSpace, SpacePriority};
 pub use inspect::{DiskState, ReadOnlyVolume, StreamUsage, UnitExtent, disk_states, forms_new_group};
 pub use names::{DirEntry, NewNode};
@@ -75,7 +77,7 @@ use crate::group::Group;
 use crate::iorm::Medium;
 use crate::meta::{CommitSequence, Stores};
 use crate::now;
-use crate::write_back::{LackingFiles, WriteBackStats};
+use crate::write_back::LackingFiles;
 use background::Background;
 use checkpoints::CheckpointRequests;
 use free_space::FreeSpace;
@@ -126,6 +128,7 @@ pub struct Volume {
     passthrough: passthrough::Passthrough,
     /// Set if the start was forced without the write-back log, or without a part of the log.
     lacking_files: OnceLock<LackingFiles>,
+    flash_cache_mode: flash_cache_mode::ModeState,
     /// Set at the end of the recovery.
     flash_log: OnceLock<Arc<FlashLog>>,
     options: VolumeOptions,
@@ -241,10 +244,11 @@ impl Volume {
         }
     }
 
-    /// Switches the flash cache, and the columnar cache on the same disks, off until the next start.
+    /// Switches the flash cache, the columnar cache on the same disks and write-back off until the next start.
     pub fn drop_flash_cache(&self) -> Result<()> {
         match self.group.flash() {
             Some(flash) if !flash.is_dropped() => {
+                self.end_write_back()?;
                 if let Some(columnar) = &self.columnar {
                     columnar.switch_off();
                 }
@@ -267,11 +271,6 @@ impl Volume {
         }
         let unusable = || self.options.flash.as_ref().map(|_| FlashStats::default());
         self.group.flash().map(|flash| flash.stats()).or_else(unusable)
-    }
-
-    /// Returns the counters of write-back; None if everything is written through.
-    pub fn write_back_stats(&self) -> Option<WriteBackStats> {
-        self.group.write_back().map(|write_back| write_back.stats())
     }
 
     /// Returns the files that may lack synced changes, if the start was forced without the write-back log, or without a part of it.

@@ -1,6 +1,7 @@
 //! Options for opening a volume.
 
-use super::PageCheck;
+use super::{FlashCacheMode, PageCheck};
+use crate::disk::Disk;
 use crate::file::UnitCodec;
 use crate::flash::FlashOptions;
 use crate::flash_log::FlashLogOptions;
@@ -52,6 +53,13 @@ pub struct VolumeOptions {
     pub flash: Option<FlashOptions>,
     /// Writes small changes to a log on the disks of the flash cache, and to the cell disks later.
     pub write_back: Option<WriteBackOptions>,
+    /// Begins no log until [`super::Volume::set_flash_cache_mode`] says so.
+    pub writes_through: bool,
+    /// Leaves space for the log on the flash disks also while everything is written through.
+    pub reserves_write_back: bool,
+    /// The flash disks that could be opened, if `flash` has none because another one could not. They may have the log of an earlier
+    /// start.
+    pub present_flash_disks: Vec<Arc<dyn Disk>>,
     /// Writes redo to a flash disk, too, and acknowledges it when flash or the cell disks have it.
     pub flash_log: Option<FlashLogOptions>,
     /// Threads that load regions ahead of scans.
@@ -76,6 +84,13 @@ impl VolumeOptions {
         let file_copies = self.file_redundancy.iter().map(|(_, redundancy)| redundancy.copies()).collect();
         GroupOptions { au_size, redundancy, file_copies, failure_groups, preferred_read, force_degraded, patience }
     }
+
+    pub(super) fn flash_cache_mode(&self) -> FlashCacheMode {
+        match self.write_back.is_some() && !self.writes_through {
+            true => FlashCacheMode::WriteBack,
+            false => FlashCacheMode::WriteThrough,
+        }
+    }
 }
 
 impl Default for VolumeOptions {
@@ -99,6 +114,9 @@ impl Default for VolumeOptions {
             wal_passthrough: false,
             flash: None,
             write_back: None,
+            writes_through: false,
+            reserves_write_back: false,
+            present_flash_disks: Vec::new(),
             flash_log: None,
             prefetch_threads: 8,
             handles_max: 4096,

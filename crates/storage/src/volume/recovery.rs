@@ -1,11 +1,12 @@
 //! Opening a volume: group, metadata, removal of orphaned backing files, recovery of files with compression units.
 
+use super::flash_cache_mode::{ModeState, flash_disks, leaving_space};
 use super::free_space::FreeSpace;
 use super::prefetcher::Prefetcher;
 use super::rebalance::Rebalance;
 use super::repair_time::RepairTime;
 use super::saved_facts::FoundFacts;
-use super::{Namespace, Volume, VolumeOptions, now};
+use super::{FlashCacheMode, Namespace, Volume, VolumeOptions, now};
 use crate::cache::Cache;
 use crate::columnar::ColumnarCache;
 use crate::disk::{Condition, Disk, Stream, on_each};
@@ -20,13 +21,16 @@ use crate::meta::{AuKey, Batch, CommitSequence, Contents, FIRST_INO, Inode, Kind
 use crate::write_back::{Left, WriteBack};
 use cellar_format::units::BLOCK_BYTES;
 use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
 impl Volume {
-    pub(super) fn recover(disks: Vec<Arc<dyn Disk>>, options: VolumeOptions) -> Result<Self> {
+    pub(super) fn recover(disks: Vec<Arc<dyn Disk>>, mut options: VolumeOptions) -> Result<Self> {
         let (mut group, is_new) = Group::open(disks, &options.of_group())?;
+        // One that another daemon uses has the log of another cell.
+        options.present_flash_disks.retain(|disk| disk.lock().is_ok_and(|is_locked| is_locked));
         let initial = || Batch::initial(root_directory(&options));
         match group.mirror() {
             Some(mirror) => mirror.restore_intents()?,
@@ -44,9 +48,11 @@ impl Volume {
         let (stores, contents) = Stores::open(&group, is_new, initial)?;
         group.mark_ready()?;
         let redo = open_flash_log(&group, &options)?;
-        open_flash(&mut group, &options)?;
+        let mode = ModeState::new(&contents.group, options.flash_cache_mode());
+        open_flash(&mut group, &options, mode.get())?;
         let left = open_write_back(&mut group, &options)?;
         let mut volume = Self::assemble(group, stores, contents, free_space, options)?;
+        volume.flash_cache_mode = mode;
         volume.start_flash()?;
         volume.open_columnar();
         volume.equalize_copies()?;
@@ -61,6 +67,7 @@ impl Volume {
         volume.free_space.replenish();
         volume.configure_file_redundancy(is_new)?;
         volume.start_flash_log(redo)?;
+        volume.forget_outdated_mode()?;
         Ok(volume)
     }
 
@@ -118,6 +125,7 @@ impl Volume {
             saved_facts: Mutex::default(),
             passthrough: Default::default(),
             lacking_files: OnceLock::new(),
+            flash_cache_mode: ModeState::new(&BTreeMap::new(), FlashCacheMode::WriteThrough),
             flash_log: OnceLock::new(),
             options,
             background: Mutex::new(None),
@@ -186,7 +194,9 @@ impl Volume {
         }
         left.apply(write_back.map(|one| &**one), stripes, (disks, cell_disks.as_ref()), is_known)?;
         match (write_back, &self.options.write_back) {
-            (Some(write_back), Some(options)) => write_back.start(options, disks, &cell_disks),
+            (Some(write_back), Some(options)) if self.flash_cache_mode() == FlashCacheMode::WriteBack => {
+                write_back.start(options, disks, &cell_disks)
+            }
             _ => Ok(()),
         }
     }
@@ -244,22 +254,19 @@ fn open_flash_log(group: &Group, options: &VolumeOptions) -> Result<Opening> {
 }
 
 /// Opens the flash cache of the group. Without one, makes durable that no later start uses an earlier one.
-fn open_flash(group: &mut Group, options: &VolumeOptions) -> Result<()> {
+fn open_flash(group: &mut Group, options: &VolumeOptions, mode: FlashCacheMode) -> Result<()> {
+    let needs_log = mode == FlashCacheMode::WriteBack || options.reserves_write_back;
+    let log_bytes = options.write_back.as_ref().filter(|_| needs_log).map_or(0, |log| log.size);
     let disks = group.cell_disks();
     match &options.flash {
         None => FlashCache::disown(disks.as_ref()),
         Some(flash) => {
-            if let Some(cache) = FlashCache::open(flash, disks, !options.force_degraded)? {
+            if let Some(cache) = FlashCache::open(&leaving_space(flash, log_bytes), disks, !options.force_degraded)? {
                 group.cache_in(cache);
             }
             Ok(())
         }
     }
-}
-
-fn flash_disks<'a>(group: &'a Group, options: &'a VolumeOptions) -> &'a [Arc<dyn Disk>] {
-    let configured = || options.flash.as_ref().map_or(&[][..], |flash| &flash.disks);
-    group.flash().map_or_else(configured, |flash| flash.disks())
 }
 
 /// Reads what an earlier process left in the write-back log, whether or not a log is to be used now.

@@ -154,7 +154,7 @@ impl Volume {
             // Before the disk is online: from then on a start may use the disk without the others.
             FlashCache::disown_on(disk.as_ref())?;
             self.give_flash_log_notes_to(disk.as_ref())?;
-            write_back_notes = self.give_write_back_notes_to(disk.as_ref())?;
+            write_back_notes = Some(self.give_write_back_notes_to(disk.as_ref())?);
             self.stores.lock().add(number, disk, self.group.stripes().len())
         };
         let copied = mirror.bring_online(number, engine, self, finish)?;

@@ -4,6 +4,7 @@ use super::WriteBack;
 use super::format::{PAGE, PAGE_BYTES, PIECES_MAX, Piece};
 use super::log::{Log, Purpose, Refused};
 use super::object::{Cleaned, DirtyObject};
+use crate::error::{Context, Error, ErrorKind, Result};
 use crate::request::{Origin, within};
 use parking_lot::{Condvar, Mutex};
 use std::io;
@@ -28,15 +29,19 @@ struct Waiting {
 
 #[derive(Debug, Default)]
 pub struct Destager {
-    /// Held during a destage.
-    destaging: Mutex<()>,
+    /// Held during a destage, and while a log ends.
+    pub(super) destaging: Mutex<()>,
     waiting: Mutex<Waiting>,
     wake: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Destager {
+    /// Starts the thread, unless it runs.
     pub fn start(&self, write_back: &Arc<WriteBack>) -> io::Result<()> {
+        if self.thread.lock().is_some() {
+            return Ok(());
+        }
         let (write_back, builder) = (write_back.clone(), std::thread::Builder::new().name("destage".into()));
         *self.thread.lock() = Some(builder.spawn(move || within(Origin::CELL, || work(&write_back)))?);
         Ok(())
@@ -82,18 +87,45 @@ fn work(write_back: &WriteBack) {
 }
 
 impl WriteBack {
-    /// Wakes the background thread if much of the log is in use.
+    /// Wakes the background thread if much of the log is in use, or if dirty pages have lost one of their two copies.
     pub(super) fn destage_if_due(&self, log: &Log) {
         let (used, max) = log.used_segments();
-        if used * 100 >= max * USED_PERCENT {
+        let lacks_copies =
+            || log.is_writable() && !log.takes_pages() && self.counters.dirty_pages.load(Ordering::Relaxed) > 0;
+        if used * 100 >= max * USED_PERCENT || lacks_copies() {
             self.destager.request();
+        }
+    }
+
+    /// Writes all dirty pages to the cell disks, and all other pages through from now on, until [`Self::cancel_flush`]. Without an
+    /// error, no page is dirty on return.
+    pub fn flush(&self) -> Result<()> {
+        let Some(log) = self.log() else { return Ok(()) };
+        log.set_flushing(true);
+        loop {
+            self.destage().context(|| "could not write the pages of the write-back log to the cell disks".into())?;
+            // Locks the state of each object: a writer that found the log without the flag has made its pages dirty.
+            let objects: Vec<Arc<DirtyObject>> = self.objects.lock().values().cloned().collect();
+            if !objects.iter().any(|object| object.is_dirty()) {
+                return Ok(());
+            }
+            if !log.is_flushing() || self.destager.waiting.lock().is_stopped {
+                return Err(Error::new(ErrorKind::Invalid, "the flush of the flash cache was cancelled"));
+            }
+        }
+    }
+
+    /// Lets pages become dirty again.
+    pub fn cancel_flush(&self) {
+        if let Some(log) = self.log() {
+            log.set_flushing(false);
         }
     }
 
     /// Writes all pages that are dirty now to the cell disks, and frees their space in the log.
     pub(super) fn destage(&self) -> io::Result<()> {
-        let Some(log) = self.log() else { return Ok(()) };
         let _one_at_a_time = self.destager.destaging.lock();
+        let Some(log) = self.log() else { return Ok(()) };
         let mut objects: Vec<Arc<DirtyObject>> = self.objects.lock().values().cloned().collect();
         objects.retain(|object| object.is_dirty());
         objects.sort_by_key(|object| (object.object.stripe, object.object.ino));
@@ -102,7 +134,7 @@ impl WriteBack {
             let mut cleaned = Vec::new();
             for object in batch {
                 let _cleaning = object.cleaning.lock();
-                match self.write_down(log, object, 0..u32::MAX) {
+                match self.write_down(object, 0..u32::MAX) {
                     Ok(pages) => cleaned.extend(pages),
                     Err(error) => result = Err(error),
                 }
@@ -119,12 +151,13 @@ impl WriteBack {
     }
 
     /// Writes the dirty pages of a range durably to the cell disks. The pages stay dirty until [`Self::finish`]. The caller
-    /// holds the cleaning lock.
-    fn write_down(&self, log: &Log, object: &Arc<DirtyObject>, pages: Range<u32>) -> io::Result<Option<Cleaned>> {
+    /// holds the cleaning lock, so the log in which the pages are dirty does not end.
+    fn write_down(&self, object: &Arc<DirtyObject>, pages: Range<u32>) -> io::Result<Option<Cleaned>> {
         let dirty = object.dirty(pages);
         if dirty.is_empty() {
             return Ok(None);
         }
+        let Some(log) = self.log() else { return Ok(None) };
         let store = self.stripes.read().get(&object.object.stripe).cloned();
         let file = match store {
             Some(store) => store.open(object.object.ino, object.object.stream, false)?,
@@ -189,22 +222,19 @@ impl WriteBack {
 
     /// Writes the dirty pages of a range to the cell disks. Afterwards they are not dirty. The caller holds the cleaning lock.
     pub(super) fn clean(&self, object: &Arc<DirtyObject>, pages: Range<u32>) -> io::Result<()> {
+        let Some(cleaned) = self.write_down(object, pages)? else { return Ok(()) };
         let Some(log) = self.log() else { return Ok(()) };
-        let cleaned = self.write_down(log, object, pages)?;
-        self.finish(log, Purpose::Removal, cleaned.as_slice(), Cleaned::finish)
+        self.finish(log, Purpose::Removal, &[cleaned], Cleaned::finish)
     }
 
     /// Ends that pages from one on are dirty, because they do not exist any more, or the file is about to be removed. The caller
     /// holds the cleaning lock.
     pub(super) fn drop_from(&self, object: &DirtyObject, first: u32) -> io::Result<()> {
-        let Some(log) = self.log() else { return Ok(()) };
         let (is_dirty, up_to) = {
             let state = object.state.lock();
             (state.pages.range(first..).next().is_some(), state.last)
         };
-        if !is_dirty {
-            return Ok(());
-        }
+        let Some(log) = self.log().filter(|_| is_dirty) else { return Ok(()) };
         // Without a flash disk, the cell disks say that no record counts.
         if log.is_alive() {
             let piece = Piece::Clean { object: object.object, first, last: u32::MAX, up_to };

@@ -116,7 +116,7 @@ impl WriteBackFile {
             && length.is_multiple_of(PAGE)
             && length <= SMALL_BYTES_MAX as u64
             && current().kind != IoKind::Redo
-            && log.is_writable()
+            && log.takes_pages()
             && self.write_back.cache.setting(self.object.object.ino) != FlashSetting::None
             && range.end <= self.inner.len()?
             && !self.has_hole(range)?)
@@ -132,16 +132,17 @@ impl WriteBackFile {
     }
 
     /// Writes pages to the log that are dirty afterwards, and all others to the cell disks.
-    fn write(&self, log: &Log, data: &[u8], offset: u64) -> io::Result<()> {
+    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
         let range = offset..offset + data.len() as u64;
         let pages = pages_of(&range);
         let mut through = Vec::new();
         {
             let mut state = self.object.state.lock();
-            if state.is_removed {
+            // With the state locked: the log in which pages are dirty does not end meanwhile.
+            let Some(log) = self.write_back.log().filter(|_| !state.is_removed) else {
                 drop(state);
                 return self.write_through(data, offset);
-            }
+            };
             let all = self.is_wanted(log, &range)?;
             let is_dirty: Vec<bool> = pages.clone().map(|page| all || state.pages.contains_key(&page)).collect();
             let mut first = pages.start;
@@ -197,6 +198,8 @@ impl WriteBackFile {
             let counters = &self.write_back.counters;
             counters.dirty_pages.fetch_add(added, Ordering::Relaxed);
             counters.written_pages.fetch_add(count, Ordering::Relaxed);
+            counters.write_requests.fetch_add(1, Ordering::Relaxed);
+            counters.overwrite_requests.fetch_add(u64::from(added == 0), Ordering::Relaxed);
             counters.overwritten_pages.fetch_add(count - added, Ordering::Relaxed);
         }
         Ok(())
@@ -216,7 +219,7 @@ impl WriteBackFile {
         'again: loop {
             // Before the read below: pages that become clean meanwhile are there.
             let dirty = self.object.dirty(pages.clone());
-            let Some(log) = self.write_back.log.get().filter(|_| !dirty.is_empty()) else {
+            let Some(log) = self.write_back.last_log().filter(|_| !dirty.is_empty()) else {
                 return self.read_inner(buffer, offset, direct);
             };
             // Dirty pages are within the length of the file.
@@ -275,7 +278,7 @@ impl DiskFile for WriteBackFile {
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
         match self.write_back.log() {
             Some(log) if !data.is_empty() && offset.saturating_add(data.len() as u64) <= PAGES_MAX * PAGE => {
-                self.write_back.with_space(|| self.write(log, data, offset))?;
+                self.write_back.with_space(|| self.write(data, offset))?;
                 self.write_back.destage_if_due(log);
                 Ok(())
             }
@@ -336,6 +339,7 @@ impl DiskFile for WriteBackFile {
             self.write_back.note_file(log, &self.object)?;
             let last = self.object.state.lock().last;
             log.flush(last)?;
+            self.write_back.destage_if_due(log);
         }
         self.object.sync(|| self.inner.sync())
     }

@@ -9,17 +9,19 @@
 //!   records that replaced pages of the segment.
 
 use super::format::{BLOCK, Note, PAGE, PAGE_BYTES, PAGES_MAX, Piece, RecordHeader};
-use super::notes;
+use super::{WriteBackStats, notes};
 use crate::disk::{Disk, DiskFile, Stream};
 use crate::flash::{CellDisks, Generation};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 /// Inode numbers of segments on flash disks begin here, above those of the flash cache.
 const SEGMENT_INO_FIRST: u64 = 1 << 40;
+/// After a flash disk had no space, pages become dirty again after this time, in nanoseconds.
+const SPACE_RETRY_DELAY: i64 = 5_000_000_000;
 
 /// What a record is for. A destage must find space for its records, whatever was written before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,16 +121,22 @@ pub struct Log {
     flushed: AtomicU64,
     /// Set after an error that left a gap in the log: nothing may rely on later records.
     is_broken: AtomicBool,
+    /// Pages become dirty with one flash disk left, too.
+    allows_one_disk: bool,
+    /// Pages that are not dirty are written through, until the flush is cancelled. A log that was ended stays so.
+    is_flushing: AtomicBool,
+    /// When a flash disk had no space for a segment, in nanoseconds since 1970; 0 for never.
+    full_at: AtomicI64,
 }
 
 impl Log {
-    /// Begins an empty log, with the size and the maximum number of its segments. Its flash disks have the generation, and the
-    /// cell disks name no log.
+    /// Begins an empty log, with the size and the maximum number of its segments, and whether one flash disk is enough. Its flash
+    /// disks have the generation, and the cell disks name no log.
     pub fn begin(
         generation: Generation,
         disks: Vec<Arc<dyn Disk>>,
         cell_disks: Arc<dyn CellDisks>,
-        (segment_bytes, segments_max): (u64, usize),
+        (segment_bytes, segments_max, allows_one_disk): (u64, usize, bool),
     ) -> crate::error::Result<Self> {
         let note = Note { generation, value: (1 << disks.len()) - 1 };
         notes::write(cell_disks.as_ref(), Some(&note))?;
@@ -147,6 +155,9 @@ impl Log {
             flushing: Mutex::new(()),
             flushed: AtomicU64::new(0),
             is_broken: AtomicBool::new(false),
+            allows_one_disk,
+            is_flushing: AtomicBool::new(false),
+            full_at: AtomicI64::new(0),
         })
     }
 
@@ -163,12 +174,49 @@ impl Log {
     /// Returns whether pages may soon be refused.
     pub fn is_nearly_full(&self) -> bool {
         let (used, max) = self.used_segments();
-        used + Purpose::Pages.spare() >= max
+        used + Purpose::Pages.spare() >= max || self.lacks_space()
+    }
+
+    /// Returns whether a flash disk had no space for a segment just now. Nothing is lost: dirty pages are written to the cell disks,
+    /// and all others through.
+    fn lacks_space(&self) -> bool {
+        let full_at = self.full_at.load(Ordering::Acquire);
+        full_at > 0 && crate::now() - full_at < SPACE_RETRY_DELAY
+    }
+
+    /// Returns what the statistics say about the log, without counters.
+    pub fn state(&self) -> WriteBackStats {
+        let ((used, max), (disks, disks_left)) = (self.used_segments(), self.disks());
+        let bytes = |segments: usize| segments as u64 * self.segment_bytes;
+        let (log_bytes, used_bytes) = (bytes(max), bytes(used));
+        let (is_on, is_flushing) = (self.takes_pages(), self.is_flushing());
+        WriteBackStats { log_bytes, used_bytes, disks, disks_left, is_on, is_flushing, ..WriteBackStats::default() }
     }
 
     /// Returns whether a flash disk is left. If there is none, the cell disks say that no record counts.
     pub fn is_alive(&self) -> bool {
         self.failed.iter().any(|failed| !failed.load(Ordering::Acquire))
+    }
+
+    /// Returns the flash disks, and how many of them have all durable records.
+    pub fn disks(&self) -> (usize, usize) {
+        let left = self.failed.iter().filter(|failed| !failed.load(Ordering::Acquire)).count();
+        (self.disks.len(), left)
+    }
+
+    /// Returns whether pages may become dirty. With one flash disk left of two, the pages that are dirty are written to the cell
+    /// disks, and all others through. Writers ask with the state of their object locked.
+    pub fn takes_pages(&self) -> bool {
+        let has_copies = || self.allows_one_disk || self.disks().1 > 1;
+        self.is_writable() && !self.is_flushing() && !self.lacks_space() && has_copies()
+    }
+
+    pub fn is_flushing(&self) -> bool {
+        self.is_flushing.load(Ordering::Acquire)
+    }
+
+    pub fn set_flushing(&self, is_flushing: bool) {
+        self.is_flushing.store(is_flushing, Ordering::Release);
     }
 
     /// Returns whether records can be written.
@@ -240,7 +288,7 @@ impl Log {
             if tail.used() + purpose.spare() >= self.segments_max {
                 return Err(Refused::Full);
             }
-            self.open_segment(&mut tail).map_err(Refused::Failed)?;
+            self.open_segment(&mut tail)?;
         }
         let (segment, start) = tail.open.clone().expect("a segment is open");
         let numbers = (tail.next, tail.oldest, self.flushed.load(Ordering::Acquire));
@@ -261,16 +309,38 @@ impl Log {
         Ok(Appended { segment, offset: start + BLOCK as u64, sequence: numbers.0 })
     }
 
-    fn open_segment(&self, tail: &mut Tail) -> io::Result<()> {
+    fn open_segment(&self, tail: &mut Tail) -> Result<(), Refused> {
         let ino = tail.next_ino;
-        let files = Mutex::new(vec![None; self.disks.len()]);
-        self.on_each(|number, disk| {
-            let file = disk.open(ino, Stream::Data, true)?.expect("a disk creates a missing file");
-            file.allocate(0, self.segment_bytes, true)?;
-            files.lock()[number] = Some(file);
+        let (files, is_full) = (Mutex::new(vec![None; self.disks.len()]), AtomicBool::new(false));
+        let create = |number: usize, disk: &Arc<dyn Disk>| {
+            let created = disk.open(ino, Stream::Data, true).and_then(|file| {
+                let file = file.expect("a disk creates a missing file");
+                file.allocate(0, self.segment_bytes, true)?;
+                Ok(file)
+            });
+            match created {
+                Ok(file) => files.lock()[number] = Some(file),
+                // A disk without space has not failed.
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => is_full.store(true, Ordering::Release),
+                Err(error) => return Err(error),
+            }
             Ok(())
-        })?;
+        };
+        self.on_each(create).map_err(Refused::Failed)?;
         tail.next_ino += 1;
+        if is_full.into_inner() {
+            if !self.lacks_space() {
+                log::error!(
+                    "a flash disk has no space for the write-back log, so writes go to the cell disks; free space on the flash disks"
+                );
+            }
+            self.full_at.store(crate::now(), Ordering::Release);
+            // An error of a disk shows at the next operation.
+            let created = self.disks.iter().enumerate().filter(|(number, _)| !self.is_failed(*number));
+            created.for_each(|(_, disk)| drop(disk.remove(ino, Stream::Data)));
+            return Err(Refused::Full);
+        }
+        self.full_at.store(0, Ordering::Release);
         let (files, live, is_named) = (files.into_inner(), AtomicU32::new(0), AtomicBool::new(false));
         let segment = Segment { ino, first: tail.next, files, live, is_named };
         if let Some((full, _)) = tail.open.replace((Arc::new(segment), 0)) {
@@ -388,6 +458,11 @@ impl Log {
     pub fn end(&self) -> crate::error::Result<()> {
         let _note = self.note.lock();
         notes::write(self.cell_disks.as_ref(), None)?;
+        {
+            // Their space is free when nothing has them open.
+            let mut tail = self.tail.lock();
+            (tail.open, tail.closed, tail.unsynced) = Default::default();
+        }
         remove_segments(&self.disks);
         Ok(())
     }

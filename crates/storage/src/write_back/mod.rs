@@ -23,14 +23,15 @@ pub use recovery::Left;
 use crate::disk::{Disk, FileStore};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::flash::{CellDisks, FlashCache, Generation, Object};
+use crate::growing::Growing;
 use ::log::info;
 use destage::Destager;
 use log::Log;
 use object::DirtyObject;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 /// The write-back log of a volume, on the first two disks of its flash cache.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +63,19 @@ pub struct WriteBackStats {
     pub destage_requests: u64,
     /// Bytes that the start found in flash and wrote to the cell disks.
     pub recovered_bytes: u64,
+    /// Records of pages that were written to flash, and those among them of which all pages were dirty before.
+    pub write_requests: u64,
+    pub overwrite_requests: u64,
+    /// Bytes of the log on each flash disk, and those of its segments in use; 0 while everything is written through.
+    pub log_bytes: u64,
+    pub used_bytes: u64,
+    /// The flash disks of the log, and those among them that have all dirty pages.
+    pub disks: usize,
+    pub disks_left: usize,
+    /// Whether small writes go to the log.
+    pub is_on: bool,
+    /// All pages are written to the cell disks, because a command says so.
+    pub is_flushing: bool,
 }
 
 #[derive(Debug, Default)]
@@ -72,14 +86,16 @@ struct Counters {
     destaged_pages: AtomicU64,
     destage_requests: AtomicU64,
     recovered_pages: AtomicU64,
+    write_requests: AtomicU64,
+    overwrite_requests: AtomicU64,
 }
 
 #[derive(Debug)]
 pub struct WriteBack {
     cache: Arc<FlashCache>,
-    /// Empty until the start, when everything is written through. Set once.
-    log: OnceLock<Log>,
-    /// Set after a clean stop: everything is written through.
+    /// The last one is in use. Before the first, everything is written through. Each command that begins write-back adds one.
+    logs: Growing<Arc<Log>>,
+    /// Set after a clean stop of the last log: everything is written through.
     is_ended: std::sync::atomic::AtomicBool,
     /// What is below, by number of the stripe.
     stripes: RwLock<HashMap<u16, Arc<dyn FileStore>>>,
@@ -92,7 +108,7 @@ impl WriteBack {
     pub fn new(cache: Arc<FlashCache>) -> Self {
         Self {
             cache,
-            log: OnceLock::new(),
+            logs: Growing::new(Vec::new()),
             is_ended: Default::default(),
             stripes: RwLock::default(),
             objects: Mutex::default(),
@@ -101,13 +117,16 @@ impl WriteBack {
         }
     }
 
-    /// Begins a log. What an earlier one has was written to the cell disks, and they name none.
+    /// Begins a log, unless there is one. What an earlier one has was written to the cell disks, and they name none.
     pub fn start(
         self: &Arc<Self>,
         options: &WriteBackOptions,
         disks: &[Arc<dyn Disk>],
         cell_disks: &Arc<dyn CellDisks>,
     ) -> Result<()> {
+        if self.log().is_some() {
+            return Ok(());
+        }
         let disks = disks[..disks.len().min(2)].to_vec();
         if disks.len() < 2 && !options.allows_one_disk {
             let message = "write-back needs two flash disks: if the only one fails, pages are lost that the cell disks lack; add a \
@@ -131,8 +150,10 @@ impl WriteBack {
             );
             return Ok(());
         }
-        let log = Log::begin(generation, disks, cell_disks.clone(), (options.segment_bytes, segments as usize))?;
-        self.log.set(log).expect("a volume is opened once");
+        let parameters = (options.segment_bytes, segments as usize, options.allows_one_disk);
+        let log = Log::begin(generation, disks, cell_disks.clone(), parameters)?;
+        self.logs.push(Arc::new(log));
+        self.is_ended.store(false, Ordering::Release);
         if options.destages_in_background {
             self.destager.start(self).context(|| "could not start the thread that destages".into())?;
         }
@@ -142,7 +163,11 @@ impl WriteBack {
 
     /// Returns the log while writes may use it.
     fn log(&self) -> Option<&Log> {
-        self.log.get().filter(|_| !self.is_ended.load(Ordering::Acquire))
+        self.last_log().filter(|_| !self.is_ended.load(Ordering::Acquire))
+    }
+
+    fn last_log(&self) -> Option<&Log> {
+        self.logs.all().last().map(|log| &**log)
     }
 
     fn object(&self, object: Object) -> Arc<DirtyObject> {
@@ -174,6 +199,19 @@ impl WriteBack {
         log.end()
     }
 
+    /// Writes all dirty pages to the cell disks while the files are in use, and ends the log: everything is written through until
+    /// [`Self::start`]. After an error, the log is in use as before.
+    pub fn end(&self) -> Result<()> {
+        let Some(log) = self.log() else { return Ok(()) };
+        self.flush().inspect_err(|_| log.set_flushing(false))?;
+        // Writers find no dirty page, and add none. A destage would remove segments, too.
+        let _no_destage = self.destager.destaging.lock();
+        self.is_ended.store(true, Ordering::Release);
+        log.end()?;
+        info!("the write-back log was ended: writes go to the cell disks");
+        Ok(())
+    }
+
     /// Stops the background thread without changing anything, like a crash.
     pub fn stop(&self) {
         self.destager.stop();
@@ -189,6 +227,9 @@ impl WriteBack {
             destaged_bytes: bytes(&counters.destaged_pages),
             destage_requests: counters.destage_requests.load(Ordering::Relaxed),
             recovered_bytes: bytes(&counters.recovered_pages),
+            write_requests: counters.write_requests.load(Ordering::Relaxed),
+            overwrite_requests: counters.overwrite_requests.load(Ordering::Relaxed),
+            ..self.log().map(Log::state).unwrap_or_default()
         }
     }
 }

@@ -27,11 +27,11 @@ pub use mirror_disk::MirrorDisk;
 pub use race::Patience;
 pub use resync::{Copied, DamageCheck, Keep, Occasion};
 
-use super::growing::Growing;
 use super::superblock::{Superblock, Uuid};
 use crate::disk::pool::Pool;
 use crate::disk::{Disk, FileStore, WatchedDisk, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
+use crate::growing::Growing;
 use crate::now;
 
 use intents::{ChangeGuard, FileKey, Intents, LogDisk};

@@ -9,7 +9,7 @@
 use super::opened_parts::OpenedParts;
 use super::runs::Runs;
 use crate::disk::{FileStore, Stream};
-use crate::group::growing::Growing;
+use crate::growing::Growing;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeSet, HashMap};

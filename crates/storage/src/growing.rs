@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 /// Each push keeps the former items, so a list that grows often needs much memory. The lists of a disk group grow with
-/// its disks only.
+/// its disks only, those of write-back with commands that begin it.
 #[derive(Debug)]
 pub struct Growing<T> {
     items: Vec<T>,

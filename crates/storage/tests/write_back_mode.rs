@@ -1,0 +1,181 @@
+//! Changes of the flash cache mode while files are written: no written page is lost or becomes older, whenever the power fails.
+
+mod support;
+
+use cellar_storage::FlashCacheMode::{WriteBack, WriteThrough};
+use cellar_storage::disk::Disk;
+use cellar_storage::{
+    ErrorKind, FlashOptions, ROOT_INO, Result, Volume, VolumeOptions, WriteBackOptions, WriteBackStats,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use support::breakable_disk::{BreakableDisk, Breaker};
+use support::memory_disk::{Crash, MemoryDisks};
+use support::{Random, options, read_all};
+
+const PAGE: usize = 8192;
+const PAGES: usize = 32;
+const SEGMENT: u64 = 64 << 10;
+const WRITE_BACK: WriteBackOptions = WriteBackOptions {
+    size: 8 * SEGMENT,
+    segment_bytes: SEGMENT,
+    allows_one_disk: false,
+    destages_in_background: true,
+};
+
+/// Opens the volume; the last two disks are flash disks.
+fn open(disks: &MemoryDisks, breaker: &Breaker, writes_through: bool) -> Result<Arc<Volume>> {
+    let mut disks = disks.disks();
+    let mut flash_disks = disks.split_off(disks.len() - 2);
+    let inner = flash_disks.pop().unwrap();
+    flash_disks.push(Arc::new(BreakableDisk { inner, breaker: breaker.clone() }) as Arc<dyn Disk>);
+    let flash = FlashOptions {
+        disks: flash_disks,
+        size: Some(16 * SEGMENT),
+        columnar_bytes: 0,
+        segment_bytes: SEGMENT,
+        fills_in_background: false,
+        timeout: None,
+    };
+    let write_back = Some(WRITE_BACK);
+    Volume::open(disks, VolumeOptions { flash: Some(flash), write_back, writes_through, ..options() })
+}
+
+fn stats(volume: &Volume) -> WriteBackStats {
+    volume.write_back_stats().unwrap()
+}
+
+fn with_file(volume: &Volume) -> u64 {
+    let ino = volume.create(ROOT_INO, b"file", &support::new_file()).unwrap().ino;
+    volume.write(ino, 0, &vec![0; PAGES * PAGE]).unwrap();
+    volume.fsync(ino).unwrap();
+    volume.fsyncdir(ROOT_INO).unwrap();
+    ino
+}
+
+fn write_page(volume: &Volume, ino: u64, page: usize, byte: u8) {
+    volume.write(ino, (page * PAGE) as u64, &[byte; PAGE]).unwrap();
+    volume.fsync(ino).unwrap();
+}
+
+#[test]
+fn the_mode_of_a_command_survives_a_restart_until_the_options_change() {
+    let (disks, breaker) = (MemoryDisks::new(3), Breaker::new());
+    let volume = open(&disks, &breaker, true).unwrap();
+    let ino = with_file(&volume);
+    write_page(&volume, ino, 1, 1);
+    assert_eq!((volume.flash_cache_mode(), stats(&volume)), (WriteThrough, WriteBackStats::default()));
+    volume.set_flash_cache_mode(WriteBack).unwrap();
+    volume.set_flash_cache_mode(WriteBack).unwrap();
+    write_page(&volume, ino, 1, 2);
+    assert_eq!((volume.flash_cache_mode(), stats(&volume).dirty_bytes), (WriteBack, PAGE as u64));
+    drop(volume);
+    for (writes_through, mode, byte) in [(true, WriteBack, 3), (false, WriteBack, 4), (true, WriteThrough, 5)] {
+        let volume = open(&disks, &breaker, writes_through).unwrap();
+        assert_eq!((volume.flash_cache_mode(), stats(&volume).is_on), (mode, mode == WriteBack));
+        assert_eq!((read_all(&volume, ino)[PAGE], stats(&volume).dirty_bytes), (byte - 1, 0));
+        write_page(&volume, ino, 1, byte);
+        drop(volume);
+    }
+}
+
+#[test]
+fn a_flush_keeps_pages_from_becoming_dirty_until_it_is_cancelled() {
+    let (disks, breaker) = (MemoryDisks::new(3), Breaker::new());
+    let volume = open(&disks, &breaker, false).unwrap();
+    let ino = with_file(&volume);
+    (0..4).for_each(|page| write_page(&volume, ino, page, 1));
+    volume.flush_flash_cache().unwrap();
+    write_page(&volume, ino, 3, 2);
+    let found = stats(&volume);
+    assert_eq!((found.dirty_bytes, found.destaged_bytes, found.is_flushing), (0, 4 * PAGE as u64, true));
+    volume.cancel_flash_flush();
+    write_page(&volume, ino, 3, 3);
+    assert_eq!((stats(&volume).dirty_bytes, stats(&volume).is_on), (PAGE as u64, true));
+    volume.drop_flash_cache().unwrap();
+    assert_eq!((stats(&volume).dirty_bytes, stats(&volume).log_bytes), (0, 0));
+    assert_eq!(read_all(&volume, ino)[3 * PAGE], 3);
+    assert_eq!(volume.set_flash_cache_mode(WriteBack).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn with_one_flash_disk_left_dirty_pages_are_written_to_the_cell_disks() {
+    let (disks, breaker) = (MemoryDisks::new(3), Breaker::new());
+    let volume = open(&disks, &breaker, false).unwrap();
+    let ino = with_file(&volume);
+    (0..4).for_each(|page| write_page(&volume, ino, page, 1));
+    breaker.break_after(0);
+    write_page(&volume, ino, 4, 2);
+    let begin = Instant::now();
+    while stats(&volume).dirty_bytes > 0 {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", stats(&volume));
+        volume.fsync(ino).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    write_page(&volume, ino, 5, 3);
+    let found = stats(&volume);
+    assert_eq!((found.dirty_bytes, found.is_on, found.disks_left), (0, false, 1));
+    // The cell disks have everything: no start needs a flash disk.
+    volume.abandon();
+    let crashed = disks.crash(Crash::Power, &mut Random::seeded(3));
+    let volume = open(&crashed, &Breaker::new(), true).unwrap();
+    let ino = volume.resolve("file").unwrap();
+    let content = read_all(&volume, ino);
+    assert_eq!([0, 4, 5].map(|page| content[page * PAGE]), [1, 2, 3]);
+}
+
+#[test]
+fn no_page_becomes_older_while_the_mode_changes_and_threads_write() {
+    for seed in 1..=8 {
+        let (disks, breaker, stop) = (MemoryDisks::new(3), Breaker::new(), AtomicBool::new(false));
+        let volume = open(&disks, &breaker, seed % 2 == 0).unwrap();
+        let ino = with_file(&volume);
+        let crashed = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..2)
+                .map(|thread| {
+                    let (volume, stop) = (&volume, &stop);
+                    // Each thread writes its own pages, with bytes that increase; the last one of each page was synced.
+                    scope.spawn(move || {
+                        let (mut random, mut synced) = (Random::seeded(seed * 10 + thread), vec![0; PAGES]);
+                        while !stop.load(Ordering::Acquire) {
+                            let page = random.below(PAGES as u64 / 2) as usize * 2 + thread as usize;
+                            if synced[page] < 250 {
+                                synced[page] += 1;
+                                write_page(volume, ino, page, synced[page]);
+                            } else if random.below(16) == 0 {
+                                return synced;
+                            }
+                        }
+                        synced
+                    })
+                })
+                .collect();
+            let mut random = Random::seeded(seed);
+            for _ in 0..12 {
+                let mode = if random.below(2) == 0 { WriteBack } else { WriteThrough };
+                volume.set_flash_cache_mode(mode).unwrap();
+                if random.below(3) == 0 {
+                    volume.flush_flash_cache().unwrap();
+                    volume.cancel_flash_flush();
+                }
+                std::thread::sleep(Duration::from_millis(random.below(4)));
+            }
+            stop.store(true, Ordering::Release);
+            let synced: Vec<Vec<u8>> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+            let expected: Vec<u8> = (0..PAGES).map(|page| synced[page % 2][page]).collect();
+            let content = read_all(&volume, ino);
+            assert_eq!((0..PAGES).map(|page| content[page * PAGE]).collect::<Vec<_>>(), expected, "seed {seed}");
+            volume.abandon();
+            (disks.crash(Crash::Power, &mut random), expected)
+        });
+        let (disks, expected) = crashed;
+        let volume = open(&disks, &Breaker::new(), seed % 2 == 0).unwrap();
+        let content = read_all(&volume, volume.resolve("file").unwrap());
+        assert_eq!(
+            (0..PAGES).map(|page| content[page * PAGE]).collect::<Vec<_>>(),
+            expected,
+            "seed {seed}, after a crash"
+        );
+    }
+}
