@@ -45,10 +45,8 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
         Ok(status) => print!(
             "{}{}",
             as_text(&status),
-            metrics().map_or_else(
-                |_| String::new(),
-                |metrics| { write_back(&metrics).unwrap_or_default() + &alerts(open_alerts(&metrics)) }
-            )
+            metrics()
+                .map_or_else(|_| String::new(), |metrics| { write_back(&metrics) + &alerts(open_alerts(&metrics)) })
         ),
         Err(error) => {
             eprintln!("cellar cell status: {error}");
@@ -79,14 +77,18 @@ fn write_back_json(metrics: &Value) -> Value {
         "used_bytes": number("used_bytes"),
         "flash_disks": number("flash_disks"),
         "flash_disks_left": number("flash_disks_left"),
+        "lacking_files": figure("lacking_files"),
     })
 }
 
-/// Returns the line about write-back; None in the mode WriteThrough.
-fn write_back(metrics: &Value) -> Option<String> {
+/// Returns the lines about write-back: nothing in the mode WriteThrough, unless files may lack changes.
+fn write_back(metrics: &Value) -> String {
     let state = write_back_json(metrics);
+    let lacking = state["lacking_files"].as_u64().map_or_else(String::new, |count| {
+        format!("write-back  {count} files are known that may lack synced changes; the log of the cell names them\n")
+    });
     if state["flash_cache_mode"] != FlashCacheMode::WriteBack.name() {
-        return None;
+        return lacking;
     }
     let number = |name: &str| state[name].as_u64().unwrap_or(0);
     let (dirty, log) = (size(number("dirty_bytes")), size(number("size_bytes")));
@@ -96,7 +98,7 @@ fn write_back(metrics: &Value) -> Option<String> {
         (false, true) => "; flushed: writes go to the cell disks",
         (false, false) => "; not in use: writes go to the cell disks",
     };
-    Some(format!("write-back  {dirty} dirty, log of {log} on {left} of {disks} flash disks{note}\n"))
+    format!("write-back  {dirty} dirty, log of {log} on {left} of {disks} flash disks{note}\n{lacking}")
 }
 
 fn alerts((critical, warning): (u64, u64)) -> String {

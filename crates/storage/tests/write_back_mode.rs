@@ -151,13 +151,24 @@ fn no_page_becomes_older_while_the_mode_changes_and_threads_write() {
                     })
                 })
                 .collect();
+            // Cancels whatever is under way.
+            scope.spawn(|| {
+                while !stop.load(Ordering::Acquire) {
+                    volume.cancel_flash_flush();
+                    std::thread::yield_now();
+                }
+            });
+            let is_cancelled = |error: cellar_storage::Error| error.to_string().contains("cancelled");
             let mut random = Random::seeded(seed);
             for _ in 0..12 {
                 let mode = if random.below(2) == 0 { WriteBack } else { WriteThrough };
-                volume.set_flash_cache_mode(mode).unwrap();
-                if random.below(3) == 0 {
-                    volume.flush_flash_cache().unwrap();
-                    volume.cancel_flash_flush();
+                if let Err(error) = volume.set_flash_cache_mode(mode) {
+                    assert!(is_cancelled(error));
+                }
+                if random.below(3) == 0
+                    && let Err(error) = volume.flush_flash_cache()
+                {
+                    assert!(is_cancelled(error));
                 }
                 std::thread::sleep(Duration::from_millis(random.below(4)));
             }

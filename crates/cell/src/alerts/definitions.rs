@@ -188,7 +188,8 @@ fn write_back(seen: &Observed) -> Vec<Finding> {
     let object = flash_cache_name(&seen.cell);
     let lacks_disks = stats.disks == 0 || stats.disks_left < stats.disks;
     let (severity, state) = match (lacks_disks, stats.dirty_bytes) {
-        (false, _) => (Severity::Clear, "is complete"),
+        (false, _) if stats.is_on || stats.is_flushing => (Severity::Clear, "is complete"),
+        (false, _) => (Severity::Warning, "is not in use: writes go to the cell disks"),
         (true, 0) => (Severity::Warning, "lacks a flash disk: writes go to the cell disks"),
         (true, _) if stats.disks_left == 0 => {
             (Severity::Critical, "has lost its flash disks, with changes of files that the cell disks lack")

@@ -58,7 +58,9 @@ impl Observed {
             unrepaired: volume.scrub_report().map_or(0, |scrub| scrub.unrepaired),
             flash_cache_is_on: volume.flash_stats().map(|stats| stats.is_on),
             flash_log_is_on: volume.flash_log_stats().map(|stats| stats.is_on),
-            write_back: volume.write_back_stats().filter(|_| volume.flash_cache_mode() == FlashCacheMode::WriteBack),
+            write_back: volume
+                .write_back_stats()
+                .filter(|_| volume.flash_stats().is_some() && volume.flash_cache_mode() == FlashCacheMode::WriteBack),
         }
     }
 }

@@ -388,7 +388,14 @@ impl StorageMetrics {
                 |stats| stats.recovered_bytes,
             ),
         ];
-        [selected].into_iter().chain(figures(&stats, &gauges, &counters)).collect()
+        let lacking: Vec<u64> =
+            self.volume.lacking_files().map(|files| files.inodes.len() as u64).into_iter().collect();
+        let lacking = Family::gauge(
+            "cellar_write_back_lacking_files",
+            "Files that may lack synced changes after a start without the write-back log",
+        )
+        .with(&lacking, |count| (Labels::new(), Value::Integer(*count)));
+        [selected, lacking].into_iter().chain(figures(&stats, &gauges, &counters)).collect()
     }
 
     fn flash_log(&self) -> Vec<Family> {

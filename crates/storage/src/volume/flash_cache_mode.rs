@@ -73,6 +73,8 @@ pub(super) struct ModeState {
     writes_back: AtomicBool,
     /// The metadata have a mode of a command that does not hold any more.
     is_outdated: bool,
+    /// Held during a command that begins or ends the log.
+    pub(super) commands: Mutex<()>,
     /// Held while the log begins or ends, and while a disk that joins the group gets its note.
     pub(super) changing: Mutex<()>,
 }
@@ -84,7 +86,8 @@ impl ModeState {
         let holds = stored.filter(|stored| stored.of_options == of_options);
         let mode = holds.map_or(of_options, |stored| stored.mode);
         let writes_back = AtomicBool::new(mode == FlashCacheMode::WriteBack);
-        Self { of_options, writes_back, is_outdated: stored.is_some() && holds.is_none(), changing: Mutex::default() }
+        let is_outdated = stored.is_some() && holds.is_none();
+        Self { of_options, writes_back, is_outdated, commands: Mutex::default(), changing: Mutex::default() }
     }
 
     pub(super) fn get(&self) -> FlashCacheMode {
@@ -109,6 +112,7 @@ impl Volume {
     /// Changes the mode while files are in use. On return from a change to WriteThrough, the cell disks have everything. Durable on
     /// return.
     pub fn set_flash_cache_mode(&self, mode: FlashCacheMode) -> Result<()> {
+        let _one_at_a_time = self.flash_cache_mode.commands.lock();
         match mode {
             FlashCacheMode::WriteBack => self.begin_write_back()?,
             FlashCacheMode::WriteThrough => self.end_write_back()?,

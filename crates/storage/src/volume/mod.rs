@@ -246,6 +246,7 @@ impl Volume {
 
     /// Switches the flash cache, the columnar cache on the same disks and write-back off until the next start.
     pub fn drop_flash_cache(&self) -> Result<()> {
+        let _one_at_a_time = self.flash_cache_mode.commands.lock();
         match self.group.flash() {
             Some(flash) if !flash.is_dropped() => {
                 self.end_write_back()?;

@@ -79,6 +79,7 @@ fn work(write_back: &WriteBack) {
         if let Err(error) = write_back.destage() {
             ::log::error!("could not write pages of the write-back log to the cell disks: {error}");
             let mut waiting = destager.waiting.lock();
+            waiting.is_due = true;
             if !waiting.is_stopped {
                 destager.wake.wait_for(&mut waiting, RETRY_DELAY);
             }
@@ -106,7 +107,7 @@ impl WriteBack {
             self.destage().context(|| "could not write the pages of the write-back log to the cell disks".into())?;
             // Locks the state of each object: a writer that found the log without the flag has made its pages dirty.
             let objects: Vec<Arc<DirtyObject>> = self.objects.lock().values().cloned().collect();
-            if !objects.iter().any(|object| object.is_dirty()) {
+            if log.is_ended() || !objects.iter().any(|object| object.is_dirty()) {
                 return Ok(());
             }
             if !log.is_flushing() || self.destager.waiting.lock().is_stopped {

@@ -88,8 +88,8 @@ impl FileStore for WriteBackDisk {
         self.inner.has_copies()
     }
     fn write_waits(&self, ino: u64, stream: Stream, range: &Range<u64>) -> bool {
-        let is_full = || self.write_back.log().is_some_and(Log::is_nearly_full);
-        stream == Stream::Data && is_full() || self.inner.write_waits(ino, stream, range)
+        let log_waits = || self.write_back.log().is_some_and(Log::writes_wait);
+        stream == Stream::Data && log_waits() || self.inner.write_waits(ino, stream, range)
     }
 }
 

@@ -13,7 +13,7 @@ use super::{WriteBackStats, notes};
 use crate::disk::{Disk, DiskFile, Stream};
 use crate::flash::{CellDisks, Generation};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -113,8 +113,6 @@ pub struct Log {
     failed: Vec<AtomicBool>,
     /// The note of the cell disks. Held while it changes.
     note: Mutex<Note>,
-    /// The inodes of the files that the cell disks name: they may lack changes. Held while that changes.
-    noted_files: Mutex<BTreeSet<u64>>,
     tail: Mutex<Tail>,
     /// Held during a flush.
     flushing: Mutex<()>,
@@ -123,25 +121,31 @@ pub struct Log {
     is_broken: AtomicBool,
     /// Pages become dirty with one flash disk left, too.
     allows_one_disk: bool,
-    /// Pages that are not dirty are written through, until the flush is cancelled. A log that was ended stays so.
+    /// Pages that are not dirty are written through, until the flush is cancelled.
     is_flushing: AtomicBool,
+    /// As `is_flushing`, while the log is about to end, whatever commands cancel.
+    is_ending: AtomicBool,
+    /// No page is dirty, and everything is written through.
+    is_ended: AtomicBool,
     /// When a flash disk had no space for a segment, in nanoseconds since 1970; 0 for never.
     full_at: AtomicI64,
 }
 
 impl Log {
-    /// Begins an empty log, with the size and the maximum number of its segments, and whether one flash disk is enough. Its flash
-    /// disks have the generation, and the cell disks name no log.
+    /// Begins an empty log after an earlier one of this process, with the size and the maximum number of its segments, and whether one
+    /// flash disk is enough. Its flash disks have the generation, and the cell disks name no log.
     pub fn begin(
         generation: Generation,
         disks: Vec<Arc<dyn Disk>>,
         cell_disks: Arc<dyn CellDisks>,
         (segment_bytes, segments_max, allows_one_disk): (u64, usize, bool),
+        former: Option<&Self>,
     ) -> crate::error::Result<Self> {
         let note = Note { generation, value: (1 << disks.len()) - 1 };
         notes::write(cell_disks.as_ref(), Some(&note))?;
         let (open, closed, unsynced) = (None, VecDeque::new(), Vec::new());
-        let tail = Tail { next: 1, oldest: 1, next_ino: SEGMENT_INO_FIRST, open, closed, unsynced };
+        let next_ino = former.map_or(SEGMENT_INO_FIRST, |former| former.tail.lock().next_ino);
+        let tail = Tail { next: 1, oldest: 1, next_ino, open, closed, unsynced };
         Ok(Self {
             failed: disks.iter().map(|_| AtomicBool::new(false)).collect(),
             disks,
@@ -150,13 +154,14 @@ impl Log {
             segment_bytes,
             segments_max,
             note: Mutex::new(note),
-            noted_files: Mutex::default(),
             tail: Mutex::new(tail),
             flushing: Mutex::new(()),
             flushed: AtomicU64::new(0),
             is_broken: AtomicBool::new(false),
             allows_one_disk,
             is_flushing: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
+            is_ended: AtomicBool::new(false),
             full_at: AtomicI64::new(0),
         })
     }
@@ -208,7 +213,11 @@ impl Log {
     /// disks, and all others through. Writers ask with the state of their object locked.
     pub fn takes_pages(&self) -> bool {
         let has_copies = || self.allows_one_disk || self.disks().1 > 1;
-        self.is_writable() && !self.is_flushing() && !self.lacks_space() && has_copies()
+        self.is_writable()
+            && !self.is_flushing()
+            && !self.is_ending.load(Ordering::Acquire)
+            && !self.lacks_space()
+            && has_copies()
     }
 
     pub fn is_flushing(&self) -> bool {
@@ -217,6 +226,19 @@ impl Log {
 
     pub fn set_flushing(&self, is_flushing: bool) {
         self.is_flushing.store(is_flushing, Ordering::Release);
+    }
+
+    pub fn set_ending(&self, is_ending: bool) {
+        self.is_ending.store(is_ending, Ordering::Release);
+    }
+
+    pub fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::Acquire)
+    }
+
+    /// Returns whether a write of a record may wait for a flash disk, or for space.
+    pub fn writes_wait(&self) -> bool {
+        self.is_nearly_full() || self.disks.iter().any(|disk| disk.writes_wait())
     }
 
     /// Returns whether records can be written.
@@ -441,11 +463,6 @@ impl Log {
         self.note.lock()
     }
 
-    /// Returns the files that the cell disks name, which do not change while the caller keeps the guard.
-    pub fn noted_files(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.noted_files.lock()
-    }
-
     pub fn generation(&self) -> Generation {
         self.generation
     }
@@ -454,8 +471,9 @@ impl Log {
         self.cell_disks.as_ref()
     }
 
-    /// Lets the cell disks name no log. No page counts any more.
+    /// Lets the cell disks name no log. No page is dirty, and none becomes dirty. After an error, the caller may repeat the call.
     pub fn end(&self) -> crate::error::Result<()> {
+        self.is_ended.store(true, Ordering::Release);
         let _note = self.note.lock();
         notes::write(self.cell_disks.as_ref(), None)?;
         {

@@ -95,8 +95,8 @@ pub struct WriteBack {
     cache: Arc<FlashCache>,
     /// The last one is in use. Before the first, everything is written through. Each command that begins write-back adds one.
     logs: Growing<Arc<Log>>,
-    /// Set after a clean stop of the last log: everything is written through.
-    is_ended: std::sync::atomic::AtomicBool,
+    /// The inodes of the files that the cell disks name: they may lack changes. Held while that changes.
+    noted_files: Mutex<BTreeSet<u64>>,
     /// What is below, by number of the stripe.
     stripes: RwLock<HashMap<u16, Arc<dyn FileStore>>>,
     objects: Mutex<HashMap<Object, Arc<DirtyObject>>>,
@@ -109,7 +109,7 @@ impl WriteBack {
         Self {
             cache,
             logs: Growing::new(Vec::new()),
-            is_ended: Default::default(),
+            noted_files: Mutex::default(),
             stripes: RwLock::default(),
             objects: Mutex::default(),
             destager: Destager::default(),
@@ -151,9 +151,14 @@ impl WriteBack {
             return Ok(());
         }
         let parameters = (options.segment_bytes, segments as usize, options.allows_one_disk);
-        let log = Log::begin(generation, disks, cell_disks.clone(), parameters)?;
-        self.logs.push(Arc::new(log));
-        self.is_ended.store(false, Ordering::Release);
+        let log = Log::begin(generation, disks, cell_disks.clone(), parameters, self.last_log())?;
+        {
+            // The cell disks name files of the former log, which do not count.
+            let mut noted = self.noted_files.lock();
+            noted.clear();
+            self.objects.lock().values().for_each(|object| object.is_noted.store(false, Ordering::Release));
+            self.logs.push(Arc::new(log));
+        }
         if options.destages_in_background {
             self.destager.start(self).context(|| "could not start the thread that destages".into())?;
         }
@@ -163,7 +168,7 @@ impl WriteBack {
 
     /// Returns the log while writes may use it.
     fn log(&self) -> Option<&Log> {
-        self.last_log().filter(|_| !self.is_ended.load(Ordering::Acquire))
+        self.last_log().filter(|log| !log.is_ended())
     }
 
     fn last_log(&self) -> Option<&Log> {
@@ -178,7 +183,7 @@ impl WriteBack {
     /// the disk is accessible.
     pub fn give_notes_to(&self, disk: &dyn Disk) -> Result<Option<NotesGuard<'_>>> {
         let Some(log) = self.log() else { return notes::give_to(disk, None).map(|()| None) };
-        let (files, note) = (log.noted_files(), log.note());
+        let (files, note) = (self.noted_files.lock(), log.note());
         let inodes = files.iter().copied().collect();
         notes::give_files_to(disk, &format::FilesNote { generation: log.generation(), inodes })?;
         notes::give_to(disk, Some(&note))?;
@@ -193,20 +198,23 @@ impl WriteBack {
     /// Writes all dirty pages to the cell disks, before a clean stop. Nothing changes the files any more.
     pub fn close(&self) -> Result<()> {
         self.stop();
-        let Some(log) = self.log() else { return Ok(()) };
+        let Some(log) = self.last_log() else { return Ok(()) };
         self.destage().context(|| "could not write the pages of the write-back log to the cell disks".into())?;
-        self.is_ended.store(true, Ordering::Release);
         log.end()
     }
 
     /// Writes all dirty pages to the cell disks while the files are in use, and ends the log: everything is written through until
-    /// [`Self::start`]. After an error, the log is in use as before.
+    /// [`Self::start`]. After an error, the log is in use as before, or everything is written through and the cell disks may still
+    /// name the log.
     pub fn end(&self) -> Result<()> {
-        let Some(log) = self.log() else { return Ok(()) };
-        self.flush().inspect_err(|_| log.set_flushing(false))?;
+        let Some(log) = self.last_log() else { return Ok(()) };
+        log.set_ending(true);
+        self.flush().inspect_err(|_| {
+            log.set_flushing(false);
+            log.set_ending(false);
+        })?;
         // Writers find no dirty page, and add none. A destage would remove segments, too.
         let _no_destage = self.destager.destaging.lock();
-        self.is_ended.store(true, Ordering::Release);
         log.end()?;
         info!("the write-back log was ended: writes go to the cell disks");
         Ok(())

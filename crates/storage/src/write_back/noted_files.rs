@@ -31,7 +31,11 @@ impl WriteBack {
 
     /// Notes all files that have dirty pages.
     pub(super) fn note_dirty_files(&self, log: &Log) -> io::Result<()> {
-        let mut noted = log.noted_files();
+        let mut noted = self.noted_files.lock();
+        // The next log may have begun.
+        if log.is_ended() {
+            return Ok(());
+        }
         let mut dirty = self.objects();
         dirty.retain(|object| object.is_dirty());
         let mut files = noted.clone();
@@ -46,7 +50,7 @@ impl WriteBack {
 
     /// Ends that files are noted which have no dirty pages. An error is logged: the files remain noted.
     pub(super) fn forget_files(&self, log: &Log) {
-        let mut noted = log.noted_files();
+        let mut noted = self.noted_files.lock();
         let mut files = BTreeSet::new();
         for object in self.objects() {
             // In this order: a sync that still finds the object noted covers no page that became dirty after the check.
