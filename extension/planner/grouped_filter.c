@@ -46,6 +46,13 @@ cellar_has_plain_targets(const Plan *plan)
 	return true;
 }
 
+/* Returns whether the collation is certain by which values of a type are compared, if the type has collations. */
+static bool
+has_collation(Oid type, Oid collation)
+{
+	return OidIsValid(collation) || !type_is_collatable(type);
+}
+
 /* Returns whether the aggregate is built in and raises no error, whatever its arguments are. */
 static bool
 is_safe_aggregate(const Aggref *aggref)
@@ -66,7 +73,8 @@ is_safe_aggregate(const Aggref *aggref)
 		case F_AVG_NUMERIC:
 			return aggref->aggorder == NIL;
 		default:
-			return cellar_ignores_duplicates(aggref);
+			return cellar_ignores_duplicates(aggref) && list_length(aggref->aggargtypes) == 1 &&
+				has_collation(linitial_oid(aggref->aggargtypes), aggref->inputcollid);
 	}
 }
 
@@ -114,7 +122,10 @@ is_safe_cast(Oid function)
 		function == F_INT4_INT2 || function == F_INT8_INT2 || function == F_INT8_INT4;
 }
 
-/* Returns whether an operator is LIKE with a constant pattern without escapes. */
+/*
+ * Returns whether an operator is LIKE with a constant pattern without escapes, under a
+ * collation for which every version of PostgreSQL supports LIKE.
+ */
 static bool
 is_plain_pattern(const OpExpr *expr)
 {
@@ -122,11 +133,13 @@ is_plain_pattern(const OpExpr *expr)
 
 	return cellar_function_class(expr->opfuncid) == CELLAR_FUNCTION_PATTERN && pattern != NULL &&
 		IsA(pattern, Const) && !pattern->constisnull &&
+		OidIsValid(expr->inputcollid) && get_collation_isdeterministic(expr->inputcollid) &&
 		strchr(TextDatumGetCString(pattern->constvalue), '\\') == NULL;
 }
 
 /*
- * Returns whether the function of an operator compares values, and raises no error.
+ * Returns whether the function of an operator compares values, and raises no error if
+ * their collation is certain.
  */
 bool
 cellar_is_comparison(Oid function)
@@ -134,6 +147,12 @@ cellar_is_comparison(Oid function)
 	CellarFunctionClass class = cellar_function_class(function);
 
 	return class == CELLAR_FUNCTION_EQUALITY || class == CELLAR_FUNCTION_ORDER;
+}
+
+static bool
+is_safe_comparison(Oid function, List *args, Oid collation)
+{
+	return cellar_is_comparison(function) && has_collation(exprType(linitial(args)), collation);
 }
 
 static bool
@@ -169,7 +188,8 @@ may_fail_walker(Node *node, void *context)
 			break;
 		case T_OpExpr:
 			set_opfuncid((OpExpr *) node);
-			if (!cellar_is_comparison(((OpExpr *) node)->opfuncid) && !is_safe_arithmetic((OpExpr *) node) &&
+			if (!is_safe_comparison(((OpExpr *) node)->opfuncid, ((OpExpr *) node)->args, ((OpExpr *) node)->inputcollid) &&
+				!is_safe_arithmetic((OpExpr *) node) &&
 				!is_plain_pattern((OpExpr *) node))
 				return true;
 			break;
@@ -179,7 +199,8 @@ may_fail_walker(Node *node, void *context)
 			break;
 		case T_ScalarArrayOpExpr:
 			set_sa_opfuncid((ScalarArrayOpExpr *) node);
-			if (!cellar_is_comparison(((ScalarArrayOpExpr *) node)->opfuncid))
+			if (!is_safe_comparison(((ScalarArrayOpExpr *) node)->opfuncid, ((ScalarArrayOpExpr *) node)->args,
+									((ScalarArrayOpExpr *) node)->inputcollid))
 				return true;
 			break;
 		default:

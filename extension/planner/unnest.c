@@ -20,7 +20,8 @@
  *
  * The join evaluates some expressions for other rows than the original condition.
  * These must not raise errors: the expressions in the subquery, the condition, and the
- * columns of views in them (query_columns.c).
+ * columns of views in them (query_columns.c).  PostgreSQL promises no order for the
+ * other conditions of WHERE.
  *
  * The statement is planned in both forms, and the costs decide (join_filter.c).
  *
@@ -77,10 +78,16 @@ replace_subqueries(Node *node, void *arg)
 	}
 	if (IsA(node, Aggref) && ((Aggref *) node)->agglevelsup == 0 && !context->in_aggregate)
 	{
+		Aggref	   *aggref = makeNode(Aggref);
+
+		/* Direct arguments of an ordered-set aggregate are evaluated for a group. */
+		*aggref = *(Aggref *) node;
+		aggref->aggdirectargs = NIL;
 		context->in_aggregate = true;
-		node = expression_tree_mutator(node, replace_subqueries, arg);
+		aggref = (Aggref *) expression_tree_mutator((Node *) aggref, replace_subqueries, arg);
 		context->in_aggregate = false;
-		return node;
+		aggref->aggdirectargs = ((Aggref *) node)->aggdirectargs;
+		return (Node *) aggref;
 	}
 	return expression_tree_mutator(node, replace_subqueries, arg);
 }
@@ -241,8 +248,7 @@ unnest_condition(Query *query, Node *condition)
 	List	   *conditions;
 	ListCell   *lc;
 
-	if (!checkExprHasSubLink(condition) || contain_volatile_functions(condition) ||
-		cellar_columns_may_fail(query, condition))
+	if (!checkExprHasSubLink(condition) || cellar_columns_may_fail(query, condition))
 		return NIL;
 	condition = replace_subqueries(condition, &context);
 	if (context.unnestings == NIL || expression_returns_set(condition) ||
@@ -255,9 +261,6 @@ unnest_condition(Query *query, Node *condition)
 		else
 			outer = lappend(outer, lfirst(lc));
 	}
-	/* A join could change how often, or in which order, volatile functions are called. */
-	if (outer != NIL && contain_volatile_functions((Node *) query))
-		return NIL;
 	add_groups(context.unnestings);
 	conditions = NIL;
 	foreach(lc, inner)
@@ -308,7 +311,7 @@ unnest_select_list(Query *query)
 	bool		unnested = false;
 	ListCell   *lc;
 
-	if (!checkExprHasSubLink((Node *) query->targetList) || contain_volatile_functions((Node *) query))
+	if (!checkExprHasSubLink((Node *) query->targetList))
 		return false;
 	foreach(lc, query->targetList)
 	{
@@ -340,7 +343,7 @@ unnest_query(Query *query)
 {
 	bool		unnested;
 
-	if (query->commandType != CMD_SELECT || query->rowMarks != NIL || !query->hasSubLinks || query->jointree == NULL ||
+	if (query->commandType != CMD_SELECT || !query->hasSubLinks || query->jointree == NULL ||
 		query->setOperations != NULL)
 		return false;
 	unnested = unnest_conditions(query);
@@ -374,6 +377,16 @@ has_sublink_walker(Node *node, void *context)
 	return expression_tree_walker(node, has_sublink_walker, context);
 }
 
+static bool
+locks_rows_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+		return ((Query *) node)->rowMarks != NIL || query_tree_walker((Query *) node, locks_rows_walker, context, 0);
+	return expression_tree_walker(node, locks_rows_walker, context);
+}
+
 /*
  * Returns a copy of the query without correlated subqueries that can be replaced, or
  * NULL if there are none.
@@ -386,6 +399,13 @@ cellar_unnest_subqueries(const Query *query)
 
 	if (!cellar_offload_processing || !cellar_unnest_subqueries_enabled || query->commandType != CMD_SELECT ||
 		!has_sublink_walker((Node *) query, NULL))
+		return NULL;
+
+	/*
+	 * A join can change for which rows a volatile function is called, and which rows a
+	 * subquery or a query of WITH reads and locks.
+	 */
+	if (contain_volatile_functions((Node *) query) || locks_rows_walker((Node *) query, NULL))
 		return NULL;
 	copy = copyObject((Query *) query);
 	unnest_walker((Node *) copy, &unnested);

@@ -103,6 +103,13 @@ SELECT q.query, s.joined, s.same FROM (VALUES
   ('SELECT h.id, (SELECT count(*) FROM goods g WHERE g.low > (SELECT sum(o.price) + h.low FROM sold o WHERE o.item = g.id)) FROM goods h WHERE h.id < 5'),
   ('SELECT h.id, (SELECT count(*) FROM goods g WHERE g.low > (SELECT sum(o.price) FROM sold o WHERE o.item = g.id AND o.id > h.id)) FROM goods h WHERE h.id < 5'),
   ('SELECT count(*) FROM goods g WHERE random() < (SELECT max(o.id) FROM sold o WHERE o.item = g.id)'),
+  ('SELECT count(*) FROM goods g, goods h WHERE h.id = g.kind AND random() >= 0 AND g.low > (SELECT sum(price) FROM sold o WHERE o.item = g.id)'),
+  ('SELECT count(*) FROM (SELECT * FROM goods g WHERE g.low > (SELECT sum(price) FROM sold o WHERE o.item = g.id)) v WHERE random() >= 0'),
+  ('SELECT count(*) FROM (SELECT * FROM goods FOR UPDATE) g WHERE g.low > (SELECT sum(price) FROM sold o WHERE o.item = g.id)'),
+  ('WITH g AS MATERIALIZED (SELECT * FROM goods FOR SHARE) SELECT count(*) FROM g WHERE g.low > (SELECT sum(price) FROM sold o WHERE o.item = g.id)'),
+  -- Direct arguments of an aggregate, which are evaluated for a group.
+  ('SELECT g.kind, rank((SELECT count(*) FROM sold o WHERE o.item = g.kind)) WITHIN GROUP (ORDER BY g.id) FROM goods g GROUP BY GROUPING SETS ((g.kind), ())'),
+  ('SELECT g.kind, rank(3) WITHIN GROUP (ORDER BY (SELECT count(*) FROM sold o WHERE o.item = g.kind)) FROM goods g GROUP BY GROUPING SETS ((g.kind), ())'),
   ('SELECT count(*) FROM goods g WHERE g.id > 0 AND 5 < (SELECT 1000 / (max(o.id) - 1500) FROM sold o WHERE o.item = g.id)'),
   ('SELECT count(*) FROM goods g WHERE 1000 / (g.id - 399) < (SELECT max(o.id) FROM sold o WHERE o.item = g.id) AND g.id < 399'),
   ('SELECT count(*) FROM goods g WHERE g.low < (SELECT min(free) * min(free) FROM sold o WHERE o.item = g.id)')

@@ -114,6 +114,10 @@ SUBQUERY_STATEMENTS=(
     "SELECT g.id, (SELECT sum(o.id) FROM sold o WHERE o.item = g.id GROUP BY o.place) FROM goods g WHERE g.id < 300 ORDER BY 1"
     "SELECT g.id, (SELECT sum(g.id) FROM sold o WHERE o.item = g.id) FROM goods g GROUP BY g.id ORDER BY 1"
     "SELECT h.id, (SELECT sum((SELECT count(*) FROM sold o WHERE o.item = g.id)) FROM goods g WHERE g.kind = h.kind) FROM goods h WHERE h.id < 20 ORDER BY 1"
+    "SELECT count(*) FROM (SELECT g.id, g.low FROM goods g WHERE g.low > (SELECT 0.1 * avg(o.price) FROM sold o WHERE o.item = g.id)) v WHERE nextval('executed') > 0 AND v.id > 290"
+    # Collations that comparisons and LIKE reject, of rows that no row of the outer query needs.
+    "SELECT count(*) FROM goods g WHERE g.id > 300 AND g.low > (SELECT count(*) FROM keyed o WHERE o.amount = g.low AND (coalesce(o.loose, o.loose) LIKE 'w%' OR coalesce(o.loose, o.loose) LIKE 'x%'))"
+    "SELECT count(*) FROM goods g WHERE g.id > 300 AND g.low > (SELECT count(*) FROM keyed o WHERE o.amount = g.low AND (o.plain < o.loose OR o.loose < o.plain))"
     # Values that PostgreSQL may never compute: unknown settings, functions of users that a domain calls, expressions that grow.
     "SELECT count(*) FROM sold WHERE id > 0 OR starts_with(pad, current_setting('app.unknown'))"
     "SELECT count(*) FROM sold WHERE starts_with(pad, current_setting('app.unknown')) OR id < 0"
@@ -144,10 +148,10 @@ subquery_tables() {
         -c "CREATE TABLE goods AS SELECT i AS id, (i % 10)::int8 AS kind, i::numeric(9,2) AS low FROM generate_series(0, 399) i" \
         -c "CREATE TABLE emptied AS SELECT * FROM goods" -c "DELETE FROM emptied" \
         -c "CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)" \
-        -c "CREATE TABLE keyed (id int4, word text, short varchar(8), fixed char(8), amount numeric, ratio float8, day date, moment timestamp, flags bool, span interval, loose text COLLATE loose)" \
+        -c "CREATE TABLE keyed (id int4, word text, short varchar(8), fixed char(8), amount numeric, ratio float8, day date, moment timestamp, flags bool, span interval, loose text COLLATE loose, plain text COLLATE \"C\")" \
         -c "INSERT INTO keyed SELECT i, w, w, w || repeat(' ', i % 3), CASE WHEN i % 2 = 0 THEN i % 40 ELSE ((i % 40) || '.00')::numeric END,
                 CASE i % 60 WHEN 0 THEN '-0'::float8 WHEN 1 THEN '0'::float8 WHEN 2 THEN 'NaN'::float8 ELSE i % 60 END, '2020-01-01'::date + i % 30,
-                '2020-01-01'::timestamp + (i % 60) * interval '12 hours', i % 3 > 0, CASE WHEN i % 2 = 0 THEN interval '1 month' ELSE interval '30 days' END * (i % 5), w
+                '2020-01-01'::timestamp + (i % 60) * interval '12 hours', i % 3 > 0, CASE WHEN i % 2 = 0 THEN interval '1 month' ELSE interval '30 days' END * (i % 5), w, w
             FROM (SELECT i, CASE WHEN i % 17 > 0 THEN (CASE WHEN i % 100 < 50 THEN 'w' ELSE 'W' END) || i % 50 END AS w FROM generate_series(1, 900) i) s" \
         -c "CREATE SEQUENCE executed" \
         -c "CREATE FUNCTION is_positive(int) RETURNS boolean LANGUAGE plpgsql AS \$\$
