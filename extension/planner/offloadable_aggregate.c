@@ -110,6 +110,9 @@ cellar_has_one_image(Node *expr)
 
 	if (!OidIsValid(entry->btree_opf) || !equal_values_are_identical(expr))
 		return false;
+	/* Arguments of different collations: PostgreSQL raises an error when it compares values. */
+	if (type_is_collatable(type) && !OidIsValid(exprCollation(expr)))
+		return false;
 	if (type == NUMERICOID)
 		return true;
 	function = get_opfamily_proc(entry->btree_opf, entry->btree_opintype, entry->btree_opintype, BTEQUALIMAGE_PROC);

@@ -118,6 +118,7 @@ SUBQUERY_STATEMENTS=(
     # Collations that comparisons and LIKE reject, of rows that no row of the outer query needs.
     "SELECT count(*) FROM goods g WHERE g.id > 300 AND g.low > (SELECT count(*) FROM keyed o WHERE o.amount = g.low AND (coalesce(o.loose, o.loose) LIKE 'w%' OR coalesce(o.loose, o.loose) LIKE 'x%'))"
     "SELECT count(*) FROM goods g WHERE g.id > 300 AND g.low > (SELECT count(*) FROM keyed o WHERE o.amount = g.low AND (o.plain < o.loose OR o.loose < o.plain))"
+    "SELECT max(coalesce(o.plain, o.loose)) FROM keyed o WHERE o.id < 0"
     # Values that PostgreSQL may never compute: unknown settings, functions of users that a domain calls, expressions that grow.
     "SELECT count(*) FROM sold WHERE id > 0 OR starts_with(pad, current_setting('app.unknown'))"
     "SELECT count(*) FROM sold WHERE starts_with(pad, current_setting('app.unknown')) OR id < 0"
