@@ -726,7 +726,7 @@ INSERT INTO awr.collector VALUES
           CASE f.type WHEN 'gauge' THEN (f.samples -> 0 ->> 'value')::double precision END AS value,
           jsonb_path_query_first(m.metrics, '$.metrics[*] ? (@.name == "cellar_start_time_seconds").samples[0].value')::text AS stats_reset
    FROM cellar.get_cell_metrics() m, jsonb_to_recordset(m.metrics -> 'metrics') f (name text, type text, samples jsonb)
-   WHERE (f.name LIKE 'cellar\_flash\_%' OR f.name = 'cellar_iorm_mode_number')
+   WHERE (f.name LIKE 'cellar\_flash\_%' OR f.name LIKE 'cellar\_write\_back\_%' OR f.name = 'cellar_iorm_mode_number')
      AND jsonb_array_length(f.samples) = 1 AND f.samples -> 0 -> 'labels' = '{}' AND f.samples -> 0 ? 'value'$$),
 ('iorm_stat', 'instance', 0, 999999, NULL,
  $$WITH m AS MATERIALIZED (

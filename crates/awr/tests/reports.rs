@@ -518,6 +518,15 @@ fn flash_cache_and_resource_management_have_sections() {
                 value("flash_cache_used_bytes", 2048.0 * mib),
                 value("flash_cache_keep_used_bytes", 1024.0 * mib),
                 value("iorm_mode_number", 1.0),
+                value("write_back_selected", 1.0),
+                value("write_back_dirty_bytes", 96.0 * mib),
+                total("write_back_write_requests_total", 5000.0),
+                total("write_back_first_write_requests_total", 4000.0),
+                total("write_back_overwrite_requests_total", 1000.0),
+                total("write_back_written_bytes_total", 720.0 * mib),
+                total("write_back_first_written_bytes_total", 700.0 * mib),
+                total("write_back_overwritten_bytes_total", 20.0 * mib),
+                total("write_back_destaged_bytes_total", 604.0 * mib),
                 total("flash_cache_hits_total", 7200.0),
                 total("flash_cache_hit_bytes_total", 720.0 * mib),
                 total("flash_cache_large_hits_total", 200.0),
@@ -537,9 +546,10 @@ fn flash_cache_and_resource_management_have_sections() {
         .build();
     let report = text(&instance(&document));
     for line in [
+        "WriteBack normal       4.00 cell1",
         "cell1                 4.00         50.0       25.0         25.0",
         "cell1           7,200            2.0    7,000      200",
-        "WriteThrough normal       4.00 cell1",
+        "cell1  5,000  1.4  4,000  1,000  720.0",
         "low_latency cell1",
     ] {
         let words: Vec<&str> = line.split_whitespace().collect();

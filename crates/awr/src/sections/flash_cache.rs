@@ -22,6 +22,7 @@ pub fn sections(view: &View<'_>) -> Vec<Section> {
             space(&cells),
             reads(view, &cells),
             efficiency(&cells),
+            user_writes(view, &cells),
             skips(view, &cells),
             internal_reads(view, &cells),
             internal_writes(view, &cells),
@@ -41,6 +42,15 @@ impl Figures<'_> {
     /// Returns a metric by its name without `cellar_flash_cache_`.
     fn get(&self, name: &str) -> Measure {
         self.0.get(format!("flash_cache_{name}").as_str()).copied().flatten()
+    }
+
+    /// As [`Self::get`], of write-back.
+    fn of_write_back(&self, name: &str) -> Measure {
+        self.0.get(format!("write_back_{name}").as_str()).copied().flatten()
+    }
+
+    fn writes_back(&self) -> bool {
+        self.of_write_back("selected") == Some(1.0)
     }
 
     /// Returns the increase of a counter; 0 if it did not increase, because a repository stores what did.
@@ -92,7 +102,7 @@ fn configuration(cells: &Cells<'_>) -> Section {
             let is_used = cell.get("online").is_some_and(|online| online > 0.0);
             let status = if is_used { "normal" } else { "critical" };
             vec![
-                Cell::text("WriteThrough"),
+                Cell::text(if cell.writes_back() { "WriteBack" } else { "WriteThrough" }),
                 Cell::text(status),
                 gigabytes(cell.get("capacity_bytes")),
                 Cell::text(*name),
@@ -112,7 +122,7 @@ fn space(cells: &Cells<'_>) -> Section {
         ]
     });
     Section::new("flash-cache-space", Group::Cells, "Flash Cache Space Usage")
-        .note("at the end; all cached pages are clean, because the cache is written through")
+        .note("at the end; all cached pages are clean: with write-back, dirty pages are in its log, beside the cache")
         .table(table)
 }
 
@@ -191,6 +201,47 @@ fn efficiency(cells: &Cells<'_>) -> Section {
         ]
     });
     Section::new("flash-cache-efficiency", Group::Cells, "Flash Cache User Reads Efficiency").table(table)
+}
+
+/// Writes to the write-back log. Empty in the mode WriteThrough.
+fn user_writes(view: &View<'_>, cells: &Cells<'_>) -> Section {
+    let columns = [
+        "Requests: Total",
+        "per Sec",
+        "First",
+        "Overwrites",
+        "Megabytes: Total",
+        "per Sec",
+        "First",
+        "Overwrites",
+        "Disk Writes",
+        "Dirty (MB)",
+    ];
+    let count = |cell: &Figures<'_>, name: &str| Some(cell.of_write_back(name).unwrap_or(0.0));
+    let megabytes = |cell: &Figures<'_>, name: &str| count(cell, name).map(|bytes| bytes / MEGABYTE);
+    let table = cells.table(&columns, |cell| {
+        let (requests, bytes) = (count(cell, "write_requests_total"), megabytes(cell, "written_bytes_total"));
+        vec![
+            Cell::count(requests),
+            Cell::decimal(view.per_second(requests), 1),
+            Cell::count(count(cell, "first_write_requests_total")),
+            Cell::count(count(cell, "overwrite_requests_total")),
+            Cell::decimal(bytes, 1),
+            Cell::decimal(view.per_second(bytes), 2),
+            Cell::decimal(megabytes(cell, "first_written_bytes_total"), 1),
+            Cell::decimal(megabytes(cell, "overwritten_bytes_total"), 1),
+            Cell::decimal(megabytes(cell, "destaged_bytes_total"), 1),
+            Cell::decimal(megabytes(cell, "dirty_bytes"), 1),
+        ]
+    });
+    let section = Section::new("flash-cache-user-writes", Group::Cells, "Flash Cache User Writes");
+    let is_used = |cell: &Figures<'_>| cell.writes_back() || cell.of_write_back("written_bytes_total").is_some();
+    match cells.0.iter().any(|(_, cell)| is_used(cell)) {
+        true => section
+            .note("writes to the write-back log. First: of pages that become dirty. Disk Writes: megabytes from flash to the cell disks. Dirty: at the end")
+            .table(table),
+        false => section.sentence("Writes go to the cell disks: the flash cache mode is WriteThrough."),
+    }
 }
 
 fn skips(view: &View<'_>, cells: &Cells<'_>) -> Section {
