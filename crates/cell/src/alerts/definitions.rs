@@ -273,13 +273,19 @@ mod tests {
     #[test]
     fn write_back_without_a_flash_disk_is_critical_while_pages_are_dirty() {
         let severity = |disks, disks_left, dirty_bytes| {
-            let stats = WriteBackStats { disks, disks_left, dirty_bytes, ..WriteBackStats::default() };
+            let is_on = disks > 0 && disks_left == disks;
+            let stats = WriteBackStats { disks, disks_left, dirty_bytes, is_on, ..WriteBackStats::default() };
             write_back(&Observed { write_back: Some(stats), ..Observed::default() })[0].severity
         };
         assert_eq!(severity(2, 2, 8192), Severity::Clear);
         assert_eq!(severity(0, 0, 0), Severity::Warning, "started without flash disks");
         assert_eq!([severity(2, 1, 0), severity(2, 1, 8192)], [Severity::Warning, Severity::Critical]);
         assert!(write_back(&Observed::default()).is_empty());
+        let without_space = WriteBackStats { disks: 2, disks_left: 2, ..WriteBackStats::default() };
+        assert_eq!(
+            write_back(&Observed { write_back: Some(without_space), ..Observed::default() })[0].severity,
+            Severity::Warning
+        );
     }
 
     #[test]
