@@ -62,12 +62,15 @@ fn open_alerts(metrics: &Value) -> (u64, u64) {
     (count("critical"), count("warning"))
 }
 
-/// Returns the state of write-back; null for a cell without flash disks.
+/// Returns the state of write-back; null for a cell without flash disks that has all its files.
 fn write_back_json(metrics: &Value) -> Value {
     let figure = |name: &str| Metrics(metrics).figure(&format!("cellar_write_back_{name}"));
-    let Some(selected) = figure("selected") else { return Value::Null };
+    let (selected, lacking) = (figure("selected"), figure("lacking_files"));
+    if selected.or(lacking).is_none() {
+        return Value::Null;
+    }
     let number = |name: &str| figure(name).unwrap_or(0);
-    let mode = if selected == 1 { FlashCacheMode::WriteBack } else { FlashCacheMode::WriteThrough };
+    let mode = if selected == Some(1) { FlashCacheMode::WriteBack } else { FlashCacheMode::WriteThrough };
     json!({
         "flash_cache_mode": mode.name(),
         "online": number("online") == 1,
@@ -77,7 +80,7 @@ fn write_back_json(metrics: &Value) -> Value {
         "used_bytes": number("used_bytes"),
         "flash_disks": number("flash_disks"),
         "flash_disks_left": number("flash_disks_left"),
-        "lacking_files": figure("lacking_files"),
+        "lacking_files": lacking,
     })
 }
 
