@@ -79,7 +79,7 @@ fn work(write_back: &WriteBack) {
         if let Err(error) = write_back.destage() {
             ::log::error!("could not write pages of the write-back log to the cell disks: {error}");
             let mut waiting = destager.waiting.lock();
-            waiting.is_due = true;
+            waiting.is_due = write_back.log().is_some_and(Log::is_writable);
             if !waiting.is_stopped {
                 destager.wake.wait_for(&mut waiting, RETRY_DELAY);
             }

@@ -238,7 +238,8 @@ impl Log {
 
     /// Returns whether a write of a record may wait for a flash disk, or for space.
     pub fn writes_wait(&self) -> bool {
-        self.is_nearly_full() || self.disks.iter().any(|disk| disk.writes_wait())
+        // In this order: the number of segments in use waits for records that are being written.
+        self.disks.iter().any(|disk| disk.writes_wait()) || self.is_nearly_full()
     }
 
     /// Returns whether records can be written.

@@ -142,6 +142,8 @@ impl WriteBack {
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
+        // An earlier end may have failed to do this.
+        notes::write(cell_disks.as_ref(), None)?;
         log::remove_segments(&disks);
         let generation = Generation::random().context(|| "could not read /dev/urandom".into())?;
         if let Err(error) = log::name_disks(&disks, generation) {
