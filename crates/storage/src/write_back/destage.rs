@@ -106,8 +106,7 @@ impl WriteBack {
         loop {
             self.destage().context(|| "could not write the pages of the write-back log to the cell disks".into())?;
             // Locks the state of each object: a writer that found the log without the flag has made its pages dirty.
-            let objects: Vec<Arc<DirtyObject>> = self.objects.lock().values().cloned().collect();
-            if log.is_ended() || !objects.iter().any(|object| object.is_dirty()) {
+            if log.is_ended() || !self.objects().iter().any(|object| object.is_dirty()) {
                 return Ok(());
             }
             if !log.is_flushing() || self.destager.waiting.lock().is_stopped {
@@ -127,7 +126,7 @@ impl WriteBack {
     pub(super) fn destage(&self) -> io::Result<()> {
         let _one_at_a_time = self.destager.destaging.lock();
         let Some(log) = self.log() else { return Ok(()) };
-        let mut objects: Vec<Arc<DirtyObject>> = self.objects.lock().values().cloned().collect();
+        let mut objects = self.objects();
         objects.retain(|object| object.is_dirty());
         objects.sort_by_key(|object| (object.object.stripe, object.object.ino));
         let mut result = Ok(());

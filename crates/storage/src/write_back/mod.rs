@@ -181,6 +181,10 @@ impl WriteBack {
         self.objects.lock().entry(object).or_insert_with(|| Arc::new(DirtyObject::new(object))).clone()
     }
 
+    fn objects(&self) -> Vec<Arc<DirtyObject>> {
+        self.objects.lock().values().cloned().collect()
+    }
+
     /// Makes a disk that joins the group, or returns, say about the log what the others say. The caller keeps the result until
     /// the disk is accessible.
     pub fn give_notes_to(&self, disk: &dyn Disk) -> Result<Option<NotesGuard<'_>>> {

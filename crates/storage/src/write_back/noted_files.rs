@@ -71,8 +71,4 @@ impl WriteBack {
         let note = FilesNote { generation: log.generation(), inodes: files.iter().copied().collect() };
         notes::write_files(log.cell_disks(), &note).map_err(|error| io::Error::other(error.to_string()))
     }
-
-    fn objects(&self) -> Vec<Arc<DirtyObject>> {
-        self.objects.lock().values().cloned().collect()
-    }
 }
