@@ -10,6 +10,11 @@ CELLAR_PROFILE=${CELLAR_PROFILE:-release}
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 what=${1:-build}
+case $what in
+build | extension | install) ;;
+-h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0" && exit ;;
+*) die "unknown: $what (build, extension or install)" ;;
+esac
 cd "$ROOT"
 
 # with_right_to_write FOLDER COMMAND ...: runs the command, with sudo if FOLDER is not writable.
@@ -64,5 +69,4 @@ install)
     rm -rf "$pages"
     say "$prefix/share/man/man1/cellar*.1 are installed"
     ;;
-*) die "unknown: $what" ;;
 esac

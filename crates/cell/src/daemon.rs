@@ -5,6 +5,7 @@
 //! manager that it is ready after the mount. Shutdown is in reverse order.
 
 use crate::columnar::ColumnarFiller;
+use crate::compression::start_recompression;
 use crate::config::{Config, FlashCache, WriteBack, machine_memory_bytes};
 use crate::disks;
 use crate::fuse::{self, FileService, IoStats, Mount, MountError, MountOptions, Unmounted};
@@ -376,6 +377,8 @@ fn serve(
         log::error!("could not start the thread of the columnar cache, which stays empty: {error}");
         None
     });
+    let recompression = start_recompression(state)
+        .inspect_err(|error| log::error!("could not start the thread that keeps the reserve free: {error}"));
     let mounted = mount(config, state, instance.clone(), io_stats);
     let result = mounted.and_then(|mount| {
         match mount.device() {
@@ -398,6 +401,7 @@ fn serve(
     if let Some(filler) = filler {
         filler.stop();
     }
+    drop(recompression);
     result
 }
 

@@ -8,9 +8,11 @@
 //! This module knows no file names: callers resolve names to allocation units ([`crate::relation`]).
 
 mod due;
+mod recompression;
 pub mod throttle;
 
 pub use due::due_units;
+pub use recompression::start_recompression;
 
 use crate::relation::RelationAu;
 use crate::state::CellState;
@@ -111,6 +113,8 @@ struct Compression<'a> {
     pages: Vec<u8>,
     /// None while no unit is staged.
     batch: Option<Batch>,
+    /// Whether the units may use the reserve of the cell disks.
+    uses_reserve: bool,
     progress: CompressProgress,
 }
 
@@ -133,7 +137,15 @@ impl Batch {
 impl<'a> Compression<'a> {
     fn new(state: &'a CellState, shape: &'a Shape) -> Self {
         let progress = CompressProgress::default();
-        Self { state, shape, encoder: Encoder::new(shape), pages: Vec::new(), batch: None, progress }
+        Self {
+            state,
+            shape,
+            encoder: Encoder::new(shape),
+            pages: Vec::new(),
+            batch: None,
+            uses_reserve: false,
+            progress,
+        }
     }
 
     fn compress(&mut self, unit: &RelationAu, level: Level) -> Result<(), CompressionError> {
@@ -173,7 +185,7 @@ impl<'a> Compression<'a> {
 
     /// Encodes an allocation unit and adds the compression unit to the batch.
     fn stage(&mut self, unit: &RelationAu, level: Level) -> Result<(), CompressionError> {
-        let Self { state, shape, encoder, pages, batch, progress } = self;
+        let Self { state, shape, encoder, pages, batch, uses_reserve, progress } = self;
         let (volume, tag) = (&state.volume, level as u32);
         // Read the version before the pages: a write during the read changes the version.
         let version = volume.au_version(unit.object, unit.au)?;
@@ -197,6 +209,9 @@ impl<'a> Compression<'a> {
             Some(batch) => batch,
             None => Batch { staged: volume.stage_units(unit.object)?, sizes: Vec::new(), started: Instant::now() },
         };
+        if *uses_reserve {
+            staged.staged.use_reserve();
+        }
         let stage = |bytes: &[u8]| match stored_bytes(bytes.len() as u32) < pages.len() as u64 {
             true => Ok(volume.stage_unit(&mut staged.staged, unit.au, version, bytes, tag)? == UnitStored::Stored),
             false => {

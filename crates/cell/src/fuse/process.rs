@@ -6,6 +6,7 @@
 //! found too little space.
 
 use cellar_storage::{Error, ErrorKind, SpacePriority};
+use std::time::{Duration, Instant};
 
 const TITLE_PREFIX: &str = "postgres: ";
 const PRIORITIES: [(&str, SpacePriority); 3] = [
@@ -14,8 +15,12 @@ const PRIORITIES: [(&str, SpacePriority); 3] = [
     ("background writer", SpacePriority::High),
 ];
 
+/// How often, and how long, a request of the highest priority waits for space that the cell frees by recompression.
+const FREEING_POLL: Duration = Duration::from_millis(100);
+const FREEING_WAIT: Duration = Duration::from_secs(5);
+
 /// Calls `attempt` with the priority of a file. After an error of kind `NoSpace`, calls `attempt` with the priority of
-/// process `pid` if that is higher.
+/// process `pid` if that is higher; with the highest priority again and again for [`FREEING_WAIT`].
 pub fn with_priority<T>(
     priority: SpacePriority,
     pid: u32,
@@ -23,10 +28,23 @@ pub fn with_priority<T>(
 ) -> Result<T, Error> {
     match attempt(priority) {
         Err(error) if error.kind() == ErrorKind::NoSpace => match of_process(pid) {
+            SpacePriority::Highest => attempt_patiently(|| attempt(SpacePriority::Highest)),
             higher if higher > priority => attempt(higher),
             _ => Err(error),
         },
         result => result,
+    }
+}
+
+fn attempt_patiently<T>(attempt: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    let deadline = Instant::now() + FREEING_WAIT;
+    loop {
+        match attempt() {
+            Err(error) if error.kind() == ErrorKind::NoSpace && Instant::now() < deadline => {
+                std::thread::sleep(FREEING_POLL)
+            }
+            result => return result,
+        }
     }
 }
 

@@ -44,6 +44,8 @@ pub enum SpacePriority {
     High,
     /// May use the reserve except for the part for metadata.
     Highest,
+    /// Frees more space than it needs: may use the reserve, and half of the part for metadata.
+    Freeing,
 }
 
 /// New space that a request needs, in bytes.
@@ -206,13 +208,14 @@ impl FreeSpace {
 
     /// Returns the free bytes that a request must leave on a disk.
     fn floor(&self, need: Need, priority: SpacePriority, space: &Space) -> u64 {
-        let kept = match (priority, need) {
-            (SpacePriority::Normal, Need::Growth(_)) => self.reserve,
-            (SpacePriority::Normal, Need::Overwrite(_)) => self.reserve / 2,
-            (SpacePriority::High, _) => self.reserve / 4,
-            (SpacePriority::Highest, _) => 0,
-        };
-        kept.max(METADATA_BYTES.min(space.total / 16))
+        let metadata = METADATA_BYTES.min(space.total / 16);
+        match (priority, need) {
+            (SpacePriority::Normal, Need::Growth(_)) => self.reserve.max(metadata),
+            (SpacePriority::Normal, Need::Overwrite(_)) => (self.reserve / 2).max(metadata),
+            (SpacePriority::High, _) => (self.reserve / 4).max(metadata),
+            (SpacePriority::Highest, _) => metadata,
+            (SpacePriority::Freeing, _) => metadata / 2,
+        }
     }
 
     /// Discards the last measurement and shortens the reserve file of each disk whose filesystem has nearly no free

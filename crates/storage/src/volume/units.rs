@@ -77,11 +77,17 @@ impl Drop for Candidate {
 pub struct StagedUnits {
     file: Arc<FileData>,
     candidates: Vec<Candidate>,
+    priority: SpacePriority,
 }
 
 impl StagedUnits {
     pub fn ino(&self) -> Ino {
         self.file.ino
+    }
+
+    /// Lets the units that are staged from now on use the reserve, because they replace more bytes than they need.
+    pub fn use_reserve(&mut self) {
+        self.priority = SpacePriority::Freeing;
     }
 
     pub fn is_empty(&self) -> bool {
@@ -149,7 +155,7 @@ impl Volume {
         let file = self.file(ino)?;
         file.check_not_passed_through()?;
         self.end_redo(&file)?;
-        Ok(StagedUnits { file, candidates: Vec::new() })
+        Ok(StagedUnits { file, candidates: Vec::new(), priority: SpacePriority::Normal })
     }
 
     /// Writes a compression unit that [`Self::publish_units`] then makes current in place of the raw pages of its
@@ -191,7 +197,7 @@ impl Volume {
         }
         // Storing a unit frees more space than it uses.
         let need = Need::Overwrite(crate::file::stored_bytes(bytes.len() as u32));
-        self.with_space(|| self.free_space.check(need, SpacePriority::Normal))?;
+        self.with_space(|| self.free_space.check(need, staged.priority))?;
         let Some(stored) = StoredUnit::reserve(units.slots(), au, bytes) else { return Ok(UnitStored::Busy) };
         let unit = NewUnit { stored: Arc::new(stored), page_count, tag };
         let candidate = Candidate { unit: Some(unit), version, failed_syncs: units.slots().failed_syncs() };
