@@ -12,7 +12,8 @@
  *
  * A row of the outer query has at most one group: that whose keys equal the row's
  * values.  The groups are computed for other rows than the subquery, so nothing in
- * the subquery may raise an error.
+ * the subquery may raise an error.  The whole statement has no volatile function and
+ * locks no rows (unnest.c).
  *
  *-------------------------------------------------------------------------
  */
@@ -23,7 +24,6 @@
 #include "catalog/pg_class.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
-#include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
 #include "parser/parse_node.h"
 #include "parser/parse_oper.h"
@@ -96,7 +96,7 @@ is_simple_range(const Query *query, const RangeTblEntry *rte, bool *on_cell)
 	if (rte->rtekind == RTE_CTE)
 	{
 		cte = cellar_find_cte(query, rte, 1);
-		if (cte == NULL || cte->rowMarks != NIL || contain_volatile_functions((Node *) cte) || cellar_query_may_fail(cte))
+		if (cte == NULL || cellar_query_may_fail(cte))
 			return false;
 		*on_cell |= reads_large_table_on_cell(cte);
 		return true;
@@ -124,15 +124,14 @@ has_simple_form(const Query *query, const Query *subquery)
 		subquery->cteList != NIL || subquery->setOperations != NULL || subquery->groupClause != NIL ||
 		subquery->groupingSets != NIL || subquery->havingQual != NULL || subquery->distinctClause != NIL ||
 		subquery->sortClause != NIL || subquery->limitOffset != NULL || subquery->limitCount != NULL ||
-		subquery->rowMarks != NIL || list_length(subquery->targetList) != 1)
+		list_length(subquery->targetList) != 1)
 		return false;
 	foreach(lc, subquery->rtable)
 	{
 		if (!is_simple_range(query, lfirst_node(RangeTblEntry, lc), &on_cell))
 			return false;
 	}
-	return on_cell && !contain_volatile_functions((Node *) subquery) &&
-		!query_tree_walker((Query *) subquery, higher_level_walker, NULL, 0);
+	return on_cell && !query_tree_walker((Query *) subquery, higher_level_walker, NULL, 0);
 }
 
 /* Replaces columns of joins and of queries of WITH by the expressions that they stand for. */

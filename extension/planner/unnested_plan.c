@@ -15,17 +15,22 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/table.h"
 #include "nodes/memnodes.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
 #include "optimizer/planner.h"
 #include "parser/parsetree.h"
+#include "storage/bufmgr.h"
 #include "tcop/pquery.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/portal.h"
 #include "utils/rel.h"
+#include "utils/spccache.h"
 
 #include "cellar.h"
 #include "cellar/cell.h"
@@ -191,16 +196,115 @@ cost_fraction(const PlannedStmt *statement)
 	return 1 - (1 - UNNESTED_COST_FRACTION) * tables.stored_fraction;
 }
 
-/* Returns whether the statement without correlated subqueries costs less than the other one. */
+/* The executions of a correlated subquery, and the cost of reads from memory that its estimate contains as reads from disk. */
+typedef struct SubqueryReads
+{
+	const PlannedStmt *statement;
+	double		calls;
+	Cost		cost;
+} SubqueryReads;
+
+/*
+ * Returns how many pages a number of reads of random pages fetches if all pages fit into
+ * memory, as index_pages_fetched() does.
+ */
+static double
+pages_fetched(double reads, double pages)
+{
+	return pages <= 0 ? 0 : Min(2 * pages * reads / (2 * pages + reads), pages);
+}
+
+/*
+ * Adds the reads of an index scan.  The estimate of an execution contains the read of a page of
+ * the index and, unless it is an index-only scan, of a page of the table, or more.
+ */
+static void
+add_index_reads(Plan *plan, void *arg)
+{
+	SubqueryReads *reads = arg;
+	Relation	relation;
+	Relation	index;
+	double		pages;
+	double		index_pages;
+	double		repeated;
+	double		random_page;
+
+	if (!IsA(plan, IndexScan) && !IsA(plan, IndexOnlyScan))
+		return;
+	/* The planner has locked both. */
+	relation = table_open(rt_fetch(((Scan *) plan)->scanrelid, reads->statement->rtable)->relid, NoLock);
+	index = index_open(IsA(plan, IndexScan) ? ((IndexScan *) plan)->indexid : ((IndexOnlyScan *) plan)->indexid, NoLock);
+	pages = IsA(plan, IndexScan) ? RelationGetNumberOfBlocks(relation) : 0;
+	index_pages = RelationGetNumberOfBlocks(index);
+	if (pages + index_pages <= effective_cache_size)
+	{
+		repeated = reads->calls - pages_fetched(reads->calls, index_pages);
+		if (pages > 0)
+			repeated += reads->calls - pages_fetched(reads->calls, pages);
+		get_tablespace_page_costs(relation->rd_rel->reltablespace, &random_page, NULL);
+		reads->cost += random_page * repeated;
+	}
+	index_close(index, NoLock);
+	table_close(relation, NoLock);
+}
+
+static bool
+subquery_reads_walker(Node *node, void *context)
+{
+	SubqueryReads *reads = context;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, SubPlan) && ((SubPlan *) node)->parParam != NIL)
+		cellar_visit_plan(list_nth(reads->statement->subplans, ((SubPlan *) node)->plan_id - 1), add_index_reads, reads);
+	return expression_tree_walker(node, subquery_reads_walker, context);
+}
+
+/* Adds the reads of the correlated subqueries in the expressions of a plan node. */
+static void
+add_subquery_reads(Plan *plan, void *arg)
+{
+	SubqueryReads *reads = arg;
+
+	reads->calls = plan->plan_rows;
+	subquery_reads_walker((Node *) plan->targetlist, reads);
+	reads->calls = plan->plan_rows * ROWS_PER_MATCH;
+	subquery_reads_walker((Node *) plan->qual, reads);
+	if (IsA(plan, HashJoin))
+		subquery_reads_walker((Node *) ((HashJoin *) plan)->join.joinqual, reads);
+}
+
+/*
+ * Returns the part of the cost of a statement that is for pages which its correlated
+ * subqueries have read before.  PostgreSQL's estimate of a subquery knows one execution.
+ */
+static Cost
+repeated_reads_cost(const PlannedStmt *statement)
+{
+	SubqueryReads reads = {.statement = statement};
+
+	cellar_visit_plans((PlannedStmt *) statement, add_subquery_reads, &reads);
+	return reads.cost;
+}
+
+/*
+ * Returns whether the statement without correlated subqueries costs less than the other one,
+ * with most pages read from disk, and also with pages read again from memory.  Pages that the cell
+ * rebuilds cost more than a read from memory.
+ */
 bool
 cellar_is_unnested_cheaper(PlannedStmt *statement, PlannedStmt *unnested)
 {
 	Cost		cost = statement->planTree->total_cost;
+	double		fraction;
 
 	if (cellar_cost_factor == 0)
 		return true;
 	if (CellarPlanDisabledNodes(unnested->planTree) > CellarPlanDisabledNodes(statement->planTree))
 		return false;
 	cellar_visit_plans(statement, add_join_subqueries, &cost);
-	return unnested->planTree->total_cost < cost * cost_fraction(statement);
+	fraction = cost_fraction(statement);
+	if (fraction <= UNNESTED_COST_FRACTION && unnested->planTree->total_cost >= cost - repeated_reads_cost(statement))
+		return false;
+	return unnested->planTree->total_cost < cost * fraction;
 }
