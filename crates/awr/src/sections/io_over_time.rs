@@ -82,14 +82,15 @@ pub fn section(view: &View<'_>) -> Section {
         row.extend(series().map(|(picture, (_, figure))| (picture.cell)(figure(interval))));
         row
     }));
-    let section = section.table(table.without_empty_columns());
-    if intervals.len() < 2 {
-        return section.note("one AWR snapshot interval: a report over several intervals shows charts");
-    }
-    PICTURES.iter().fold(section, |section, picture| {
-        let lines: Vec<Line> = picture.series.iter().filter_map(|series| line(picture, series, &intervals)).collect();
-        if lines.is_empty() { section } else { section.chart(chart(picture, lines)) }
-    })
+    let section = match intervals.len() {
+        1 => section.note("one AWR snapshot interval: a report over several intervals shows charts"),
+        _ => PICTURES.iter().fold(section, |section, picture| {
+            let lines: Vec<Line> =
+                picture.series.iter().filter_map(|series| line(picture, series, &intervals)).collect();
+            if lines.is_empty() { section } else { section.chart(chart(picture, lines)) }
+        }),
+    };
+    section.table(table.without_empty_columns())
 }
 
 fn chart(picture: &Picture, series: Vec<Line>) -> Chart {
