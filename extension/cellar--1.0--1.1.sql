@@ -386,6 +386,15 @@ CREATE TABLE awr.cell_stat (
 COMMENT ON TABLE awr.cell_stat IS
   'metrics of the flash cache and the objective of I/O resource management of the cells, without the prefix cellar_: total is an increase, value is the value at the end of the interval';
 
+CREATE TABLE awr.cell_disk_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  cell text NOT NULL, disk_type text NOT NULL, disk text NOT NULL, operation text NOT NULL, bucket integer NOT NULL,
+  operations awr.counter, bytes awr.counter, time_us awr.counter, io_errors awr.counter, no_space_errors awr.counter,
+  stats_reset text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.cell_disk_stat IS
+  'operations of the cells on their disks per interval, cell, type of disk (cell disk, flash disk), disk and operation, of all clusters on the cells. Buckets are those of awr.cell_io_stat';
+
 CREATE TABLE awr.iorm_stat (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
   cell text NOT NULL, database_id text NOT NULL, consumer_group text NOT NULL, size text NOT NULL,
@@ -728,6 +737,29 @@ INSERT INTO awr.collector VALUES
    FROM cellar.get_cell_metrics() m, jsonb_to_recordset(m.metrics -> 'metrics') f (name text, type text, samples jsonb)
    WHERE (f.name LIKE 'cellar\_flash\_%' OR f.name LIKE 'cellar\_write\_back\_%' OR f.name = 'cellar_iorm_mode_number')
      AND jsonb_array_length(f.samples) = 1 AND f.samples -> 0 -> 'labels' = '{}' AND f.samples -> 0 ? 'value'$$),
+('cell_disk_stat', 'instance', 0, 999999, NULL,
+ $$WITH m AS MATERIALIZED (
+     SELECT cell, metrics -> 'metrics' AS metrics,
+            jsonb_path_query_first(metrics, '$.metrics[*] ? (@.name == "cellar_start_time_seconds").samples[0].value')::text AS stats_reset
+     FROM cellar.get_cell_metrics()),
+   s AS MATERIALIZED (
+     SELECT m.cell, CASE WHEN f.name LIKE 'cellar\_flash\_%' THEN 'flash disk' ELSE 'cell disk' END AS disk_type, m.stats_reset,
+            s -> 'labels' ->> 'disk' AS disk, s -> 'labels' ->> 'operation' AS operation, s -> 'labels' ->> 'error' AS error,
+            regexp_replace(f.name, '^cellar_(flash_)?disk_', '') AS name, (s ->> 'value')::numeric AS value, (s ->> 'sum')::numeric AS seconds,
+            s -> 'buckets' || jsonb_build_array(jsonb_build_array(NULL, s -> 'count')) AS cumulative
+     FROM m, jsonb_to_recordset(m.metrics) f (name text, samples jsonb), jsonb_array_elements(f.samples) s
+     WHERE f.name ~ '^cellar_(flash_)?disk_(operations_total|bytes_total|operation_seconds|errors_total)$')
+   SELECT cell, disk_type, disk, operation, -1 AS bucket, sum(value) FILTER (WHERE name = 'operations_total')::bigint AS operations,
+          sum(value) FILTER (WHERE name = 'bytes_total')::bigint AS bytes, (sum(seconds) * 1000000)::bigint AS time_us,
+          sum(value) FILTER (WHERE error = 'io')::bigint AS io_errors, sum(value) FILTER (WHERE error = 'no space')::bigint AS no_space_errors, stats_reset
+   FROM s GROUP BY cell, disk_type, disk, operation, stats_reset
+   UNION ALL
+   SELECT * FROM (
+     SELECT cell, disk_type, disk, operation, bucket::int - 1,
+            (b ->> 1)::bigint - lag((b ->> 1)::bigint, 1, 0::bigint) OVER (PARTITION BY cell, disk_type, disk, operation ORDER BY bucket) AS n,
+            NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, stats_reset
+     FROM s, jsonb_array_elements(cumulative) WITH ORDINALITY h (b, bucket) WHERE name = 'operation_seconds') h
+   WHERE n > 0$$),
 ('iorm_stat', 'instance', 0, 999999, NULL,
  $$WITH m AS MATERIALIZED (
      SELECT cell, roots, metrics -> 'metrics' AS metrics,
@@ -1908,7 +1940,7 @@ DECLARE
   uptime_us bigint;
   last_uptime_us bigint;
   collected text[] := '{}';
-  cell_kinds constant text[] := '{cell_io_stat,cell_file_stat,cell_stat,iorm_stat}';
+  cell_kinds constant text[] := '{cell_io_stat,cell_file_stat,cell_stat,cell_disk_stat,iorm_stat}';
   v record;
 BEGIN
   -- One snapshot at a time; readers are not blocked.
@@ -2747,6 +2779,12 @@ BEGIN
           GROUP BY class) n;
 
   SELECT array_agg(s) INTO statement_rows FROM awr.sum_intervals('plan_stat', begin_snap, end_snap, instance) s;
+  IF statement_rows IS NULL THEN
+    -- cellar.awr_track_statements is off: pg_stat_statements counts, without CPU time and plans
+    SELECT array_agg(awr.to_document(s - ARRAY['dbid', 'userid', 'toplevel']) || jsonb_build_object('database', s -> 'dbid', 'role', s -> 'userid', 'plan_id', 0))
+      INTO statement_rows
+      FROM awr.sum_intervals('statement_stat', begin_snap, end_snap, instance) s WHERE (s ->> 'toplevel')::boolean;
+  END IF;
   IF cardinality(statement_rows) > 10000 THEN
     statement_rows := awr.leading_statements(statement_rows);
   END IF;
@@ -2756,10 +2794,21 @@ BEGIN
   SELECT jsonb_agg(s - 'role' - 'rolname' || jsonb_build_object(
                      'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
                      'user', s -> 'rolname', 'toplevel', true, 'how', 'timed',
-                     'text', CASE WHEN (s ->> 'query_id')::bigint = 0 THEN coalesce(s ->> 'text', '(evicted statements)') ELSE t.query END))
+                     'text', CASE WHEN (s ->> 'query_id')::bigint = 0 THEN coalesce(s ->> 'text', '(evicted statements)') ELSE t.query END,
+                     'jit_us', j.jit_us))
     INTO statements
-    FROM unnest(statement_rows) s
-         LEFT JOIN awr.query_text t ON t.instance_id = instance AND t.query_id = (s ->> 'query_id')::bigint;
+    FROM (SELECT s, row_number() OVER (PARTITION BY s -> 'database', s -> 'role', s -> 'query_id' ORDER BY s -> 'elapsed_us' DESC) AS place
+          FROM unnest(statement_rows) s) r
+         LEFT JOIN awr.query_text t ON t.instance_id = instance AND t.query_id = (s ->> 'query_id')::bigint
+         -- pg_stat_statements counts JIT by statement; the sum is shown with the plan that took most time.
+         LEFT JOIN (SELECT dbid, userid, queryid,
+                           round(sum(coalesce(jit_generation_time, 0) + coalesce(jit_inlining_time, 0) + coalesce(jit_optimization_time, 0)
+                                     + coalesce(jit_emission_time, 0))::numeric * 1000) AS jit_us
+                    FROM awr.statement_stat c
+                    WHERE c.instance_id = instance AND c.snap_day BETWEEN first.snap_day AND last.snap_day
+                      AND c.snap_id > begin_snap AND c.snap_id <= end_snap AND c.toplevel AND c.jit_functions > 0
+                    GROUP BY 1, 2, 3) j
+           ON place = 1 AND j.dbid = (s ->> 'database')::oid AND j.userid = (s ->> 'role')::oid AND j.queryid = (s ->> 'query_id')::bigint;
 
   WITH mount AS (
     SELECT s ->> 'kind' AS kind, sum((s ->> 'operations')::numeric) AS operations, sum((s ->> 'bytes')::numeric) AS bytes
@@ -2866,7 +2915,18 @@ BEGIN
                            'db_time_us', (SELECT greatest(0, round(sum(active_time)::numeric * 1000) + s.open_us - s.open_at_begin) FROM awr.database_stat d
                                           WHERE d.instance_id = instance AND d.snap_day = s.snap_day AND d.snap_id = s.snap_id)
                                          + (SELECT coalesce(sum(elapsed_us), 0) FROM awr.cpu_stat c
-                                            WHERE c.backend_type = 'parallel worker' AND c.instance_id = instance AND c.snap_day = s.snap_day AND c.snap_id = s.snap_id)) ORDER BY s.snap_id)
+                                            WHERE c.backend_type = 'parallel worker' AND c.instance_id = instance AND c.snap_day = s.snap_day AND c.snap_id = s.snap_id))
+                                  || CASE WHEN cell_io IS NOT NULL THEN
+                                       (SELECT jsonb_build_object('io_counted_by', 'cells',
+                                                 'reads', coalesce(sum(operations) FILTER (WHERE kind LIKE '% read'), 0), 'read_bytes', coalesce(sum(bytes) FILTER (WHERE kind LIKE '% read'), 0),
+                                                 'read_us', coalesce(sum(time_us) FILTER (WHERE kind LIKE '% read'), 0), 'writes', coalesce(sum(operations) FILTER (WHERE kind LIKE '% write'), 0),
+                                                 'write_bytes', coalesce(sum(bytes) FILTER (WHERE kind LIKE '% write'), 0), 'write_us', coalesce(sum(time_us) FILTER (WHERE kind LIKE '% write'), 0))
+                                        FROM awr.cell_io_stat c WHERE c.bucket = -1 AND c.instance_id = instance AND c.snap_day = s.snap_day AND c.snap_id = s.snap_id)
+                                     ELSE
+                                       (SELECT jsonb_build_object('io_counted_by', 'PostgreSQL', 'reads', sum(blks_read), 'read_bytes', sum(blks_read) * block_bytes,
+                                                                  'read_us', nullif(round(sum(blk_read_time)::numeric * 1000), 0))
+                                        FROM awr.database_stat d WHERE d.instance_id = instance AND d.snap_day = s.snap_day AND d.snap_id = s.snap_id)
+                                     END ORDER BY s.snap_id)
                   FROM (SELECT o.*, CASE WHEN o.facts -> 'incarnation' = lag(o.facts -> 'incarnation') OVER w THEN lag(o.open_us) OVER w ELSE 0 END AS open_at_begin
                         FROM (SELECT *, (SELECT coalesce(sum(value::numeric), 0) FROM jsonb_each_text(facts -> 'open_us')) AS open_us
                               FROM awr.snapshot WHERE instance_id = instance AND snap_id >= begin_snap AND snap_id <= end_snap) o
@@ -2956,6 +3016,13 @@ BEGIN
                             'tablespace', coalesce(names -> 'tablespace' -> (f ->> 'tablespace'), f -> 'tablespace')))
                    FROM jsonb_array_elements(awr.cell_files(begin_snap, end_snap, instance)) f),
     'cell_statistics', (SELECT jsonb_agg(s - 'stats_reset') FROM awr.sum_intervals('cell_stat', begin_snap, end_snap, instance) s),
+    'cell_disks', (WITH d AS MATERIALIZED (SELECT s FROM awr.sum_intervals('cell_disk_stat', begin_snap, end_snap, instance) s)
+                   SELECT jsonb_agg(d.s - 'bucket' - 'stats_reset' || jsonb_build_object(
+                            'histogram', (SELECT jsonb_agg(coalesce(h.n, 0) ORDER BY b) FROM generate_series(0, 31) b
+                                          LEFT JOIN (SELECT (e.s ->> 'bucket')::int AS bucket, (e.s ->> 'operations')::numeric AS n FROM d e
+                                                     WHERE (e.s -> 'cell', e.s -> 'disk', e.s -> 'operation', e.s -> 'disk_type')
+                                                           = (d.s -> 'cell', d.s -> 'disk', d.s -> 'operation', d.s -> 'disk_type')) h ON h.bucket = b)))
+                   FROM d WHERE (d.s ->> 'bucket')::int = -1),
     'iorm', (SELECT jsonb_agg(s - 'stats_reset' - 'database_id') FROM awr.sum_intervals('iorm_stat', begin_snap, end_snap, instance) s),
     'slru', (SELECT jsonb_agg(s) FROM awr.sum_intervals('slru_stat', begin_snap, end_snap, instance) s),
     'replication', (SELECT jsonb_agg(r ORDER BY r.application, r.pid)

@@ -22,6 +22,8 @@ check_near() {
 }
 statistic() { q "SELECT e -> 'value' FROM jsonb_array_elements(awr.report_data($1, $2) -> 'statistics') e WHERE e ->> 'name' = '$3'"; }
 cell_configure cell1 256MiB
+directory_for_tablespace "$WORK/flash"
+sed -i "s|^log_level|flash_disks = [\"$WORK/flash\"]\nflash_cache_size = \"192MiB\"\nlog_level|" "$WORK/cell1.toml"
 cell_start cell1
 cluster_create whole "$data" --data-checksums
 cluster_set "$data" "shared_preload_libraries = 'cellar'" "shared_buffers = 16MB" "autovacuum = off" "max_wal_size = 1GB" \
@@ -46,7 +48,7 @@ if command -v strace >/dev/null; then
     # The postmaster's children, too: since PostgreSQL 18, I/O workers that already run read for the backends.
     postmaster=$(cat "$WORK/whole.postmaster")
     mapfile -t processes < <(printf -- '-p\n%s\n' "$postmaster"; ps -o pid= --ppid "$postmaster" | awk '{ print "-p"; print $1 }')
-    strace -f -qq -y -ttt -e trace=pread64,preadv,pwrite64,pwritev -o "$WORK/calls" "${processes[@]}" 2>/dev/null &
+    strace -f -qq -y -ttt -e trace=pread64,preadv,pwrite64,pwritev,fallocate -o "$WORK/calls" "${processes[@]}" 2>/dev/null &
     trace=$!
     remember_process $trace
     sleep 1
@@ -83,23 +85,25 @@ check_equal "commit time and parse time are part of the time model" \
 check_equal "each of 7 commands per transaction is parsed" "$(q "SELECT $(of_pgbench "$begin" "$end" parses) BETWEEN 7000 AND 7010")" t
 if [ -n "$trace" ]; then
     # blocks CALL SINCE UNTIL: blocks of relation files in calls of all processes: the traced ones are those of PostgreSQL's buffer manager.
-    # A call during which strace saw another process is split into two lines.
+    # A call during which strace saw another process is split into two lines. PostgreSQL 16 and later extend files by fallocate, whose
+    # last argument is the number of bytes, and count the new blocks as written.
     blocks() {
-        awk -v call="^$1" -v since="$2" -v until="$3" '$3 ~ call && $2 >= since && $2 <= until && $0 ~ "/(base/[0-9]+|global)/[0-9]+(_fsm|_vm)?(\\.[0-9]+)?>" { if (/unfinished/) waiting[$1] = 1; else total += $NF }
+        awk -v call="^$1" -v since="$2" -v until="$3" '$3 ~ call && $2 >= since && $2 <= until && $0 ~ "/(base/[0-9]+|global)/[0-9]+(_fsm|_vm)?(\\.[0-9]+)?>" {
+                if ($3 ~ /^fallocate/) total += substr($6, 1, index($6 ")", ")") - 1); else if (/unfinished/) waiting[$1] = 1; else total += $NF }
             /resumed/ && waiting[$1] { waiting[$1] = 0; total += $NF }
             END { printf "%d", total / 8192 }' "$WORK/calls"
     }
     # within DESCRIPTION VALUE LOWER UPPER: up to 1 % outside of both.
     within() { check "$1 (blocks): $2, independently $3 to $4" awk -v v="$2" -v l="$3" -v u="$4" 'BEGIN { exit !(v >= l * 0.99 && v <= u * 1.01) }'; }
     within "physical reads" "$(statistic "$begin" "$end" "physical reads")" "$(blocks pread "$since" "$until")" "$(blocks pread 0 9e9)"
-    if [ "$PG_MAJOR" -lt 16 ]; then
-        within "physical writes" "$(statistic "$begin" "$end" "physical writes")" "$(blocks pwrite "$since" "$until")" "$(blocks pwrite 0 9e9)"
-    else
-        skip "physical writes beside strace: PostgreSQL 16 and later extend files without writing"
-    fi
+    within "physical writes" "$(statistic "$begin" "$end" "physical writes")" "$(blocks "(pwrite|fallocate)" "$since" "$until")" "$(blocks "(pwrite|fallocate)" 0 9e9)"
 else
     skip "physical reads and writes beside strace: strace is not installed"
 fi
+# The Smart Scan of pgbench_accounts read every byte of its files.
+accounts=$data/$(DB=bench q "SELECT pg_relation_filepath('pgbench_accounts')")
+check_near "scan bytes" "$(statistic "$begin" "$end" "cell physical IO bytes eligible for predicate offload")" \
+    "$(stat -c %s "$accounts" "$accounts".[0-9]* 2>/dev/null | awk '{ s += $1 } END { printf "%.0f", s }')" 1
 check_equal "Smart Scan bytes of the statement are its eligible bytes" \
     "$(q "SELECT sum((e -> 'eligible_bytes')::bigint) FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'statements') e")" \
     "$(statistic "$begin" "$end" "cell physical IO bytes eligible for predicate offload")"
@@ -115,15 +119,50 @@ queued=$(q "SELECT sum((e -> 'run_queue_us')::bigint) FROM jsonb_array_elements(
 # A session that has received a statement but waits for a CPU is not active yet, so its DB time may lack run-queue time.
 check "DB time of two clients: $db_time us; by the clients' clocks $clients us, of which up to $queued us in the run queue" \
     awk -v d="$db_time" -v c="$clients" -v r="$queued" 'BEGIN { exit !(d <= c * 1.03 && d >= (c - r) * 0.97) }'
-# Their statements only use the CPU: CPU and run-queue time make up their DB time. A session that waits for a CPU before it is
+# Transactions with commits. Between two commands of a transaction, a client computes and a message travels: PostgreSQL counts this
+# time as idle in transaction. DB time and idle time together are the transactions' times by the clients' clocks, except for
+# one way to the server and back for each transaction.
+before_tpcb=$end
+(cd "$WORK" && "$PG_BIN/pgbench" -h "$WORK/run" -p "$(cluster_port whole)" -U postgres -n -c 2 -j 2 -T 6 -l --log-prefix="$WORK/tpcb" bench) >"$WORK/pgbench.log" 2>&1
+end=$(snapshot)
+tpcb=$(cat "$WORK"/tpcb* | awk '{ s += $3 } END { printf "%d", s }')
+read -r tpcb_time idle <<<"$(q "SELECT e -> 'active_us', e -> 'idle_in_transaction_us' FROM jsonb_array_elements(awr.report_data($before_tpcb, $end) -> 'databases') e WHERE e ->> 'name' = 'bench'" | tr '|' ' ')"
+tpcb_queued=$(q "SELECT sum((e -> 'run_queue_us')::bigint) FROM jsonb_array_elements(awr.report_data($before_tpcb, $end) -> 'services') e WHERE e ->> 'application' = 'pgbench'")
+check "DB time of TPC-B transactions: $tpcb_time us, with $idle us idle in transaction: $((tpcb_time + idle)) us; by the clients' clocks $tpcb us, of which up to $tpcb_queued us in the run queue" \
+    awk -v d="$((tpcb_time + idle))" -v c="$tpcb" -v r="$tpcb_queued" 'BEGIN { exit !(d <= c * 1.03 && d >= (c - r) * 0.97) }'
+# The statements of the first clients only use the CPU: CPU and run-queue time make up their DB time. A session that waits for a CPU before it is
 # active adds run-queue time; a client that waits for a CPU adds to its own clock only.
-used=$(q "SELECT sum((e -> 'cpu_us')::bigint + (e -> 'run_queue_us')::bigint) FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'services') e WHERE e ->> 'application' = 'pgbench'")
+used=$(q "SELECT sum((e -> 'cpu_us')::bigint + (e -> 'run_queue_us')::bigint) FROM jsonb_array_elements(awr.report_data($begin, $before_tpcb) -> 'services') e WHERE e ->> 'application' = 'pgbench'")
 check "CPU and run-queue time of two clients: $used us; DB time $db_time us, by the clients' clocks $clients us" \
     awk -v u="$used" -v d="$db_time" -v c="$clients" 'BEGIN { exit !(u >= d * 0.95 && u <= c * 1.05) }'
 check_equal "no figure is negative" "$(negative 1 "$end")" ""
 check_equal "a statistic of the host that is no increase has its value" \
     "$(q "SELECT e -> 'value' FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'os') e WHERE e ->> 'name' = 'NUM_CPUS'")" \
     "$(grep -c '^cpu[0-9]' /proc/stat)"
+
+# Disks of the cell. Readings of its metrics around both snapshots bound what the interval counts.
+metrics() { q "SELECT sum((s ->> 'value')::bigint) FROM cellar.get_cell_metrics() m, jsonb_array_elements(m.metrics -> 'metrics') f, jsonb_array_elements(f -> 'samples') s
+               WHERE f ->> 'name' IN ('cellar_disk_bytes_total', 'cellar_flash_disk_operations_total') GROUP BY f ->> 'name' ORDER BY f ->> 'name'" | tr '\n' ' '; }
+read -r disk_before_begin flash_before_begin <<<"$(metrics)"
+begin=$(snapshot)
+read -r disk_after_begin flash_after_begin <<<"$(metrics)"
+DB=bench q "CREATE TABLE disk_bytes AS SELECT repeat('d', 1000) AS a FROM generate_series(1, 20000)"
+q "CHECKPOINT"
+# Reads that miss the cell's page cache fill the flash cache.
+DB=bench q "SELECT count(*) FROM disk_bytes" >/dev/null
+read -r disk_before_end flash_before_end <<<"$(metrics)"
+end=$(snapshot)
+read -r disk_after_end flash_after_end <<<"$(metrics)"
+disk() { q "SELECT coalesce(sum((e ->> '$2')::bigint), 0) FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'cell_disks') e WHERE e ->> 'disk_type' = '$1'"; }
+bytes=$(disk "cell disk" bytes)
+check "bytes of the cell disks: $bytes; by the cell's metrics, between $((disk_before_end - disk_after_begin)) and $((disk_after_end - disk_before_begin))" \
+    test $((bytes >= disk_before_end - disk_after_begin && bytes <= disk_after_end - disk_before_begin && bytes > 20000000)) = 1
+operations=$(disk "flash disk" operations)
+check "operations on the flash disk: $operations; by the cell's metrics, between $((flash_before_end - flash_after_begin)) and $((flash_after_end - flash_before_begin))" \
+    test $((operations >= flash_before_end - flash_after_begin && operations <= flash_after_end - flash_before_begin)) = 1
+# The cell counts while it answers.
+check "histograms of the disks contain the operations" test "$(q "SELECT bool_and(abs(n - (e ->> 'operations')::bigint) <= 10) FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'cell_disks') e,
+    LATERAL (SELECT sum(h::bigint) AS n FROM jsonb_array_elements_text(e -> 'histogram') h) h")" = t
 
 if [ -r /proc/diskstats ]; then
     # Readings around both snapshots bound what the interval counts.
@@ -185,6 +224,15 @@ done
 end=$(snapshot)
 check_equal "a crash of one process is noted" "$(notes "$end" | tr ',' '\n' | grep -c crash)" 1
 check_equal "no figure is negative after a crash of one process" "$(negative "$begin" "$end")" ""
+
+# As if another version of the extension had been installed during the interval.
+begin=$end
+q "UPDATE pg_extension SET extversion = '1.1.1' WHERE extname = 'cellar'"
+end=$(snapshot)
+check "the report tells that the extension was upgraded" \
+    grep -q 'with cellar 1\.1 became .*with cellar 1\.1\.1' <<<"$(q "SELECT awr.report($begin, $end, 'json')")"
+q "UPDATE pg_extension SET extversion = '1.1' WHERE extname = 'cellar'"
+end=$(snapshot)
 
 begin=$end
 q "CREATE DATABASE lost" && DB=lost q "CREATE TABLE t AS SELECT 1 AS a" && end=$(snapshot)

@@ -23,6 +23,28 @@ for extension in pg_stat_statements pg_stat_kcache pg_wait_sampling; do
 done
 q "CREATE DATABASE busy"
 
+# ---- from the installation to a report, without a cell ----
+
+# awr COMMAND [OPTION ...]: cellar awr with the cluster as repository.
+awr() { "$CELLAR_BIN" awr "$1" --dsn "$(cluster_dsn sources)" "${@:2}"; }
+periods=()
+for rows in 2000 20000; do
+    periods+=("$(q "SELECT awr.create_snapshot()")")
+    DB=busy q "SELECT sum(i) FROM generate_series(1, $rows) i" >/dev/null
+done
+periods+=("$(q "SELECT awr.create_snapshot()")")
+awr report --last 2 >"$WORK/plain.txt"
+check "the first report of a cluster without a cell has a header" grep -q '^WORKLOAD REPOSITORY report for' "$WORK/plain.txt"
+check "the report has the statement of the interval" grep -q 'SELECT sum(i) FROM generate_series' "$WORK/plain.txt"
+check "the report has the time model" grep -q '^DB time ' "$WORK/plain.txt"
+check "the report says that no file is on a cell" grep -q 'no file of the cluster is on a cell' "$WORK/plain.txt"
+q "SELECT awr.create_baseline('earlier', ${periods[0]}, ${periods[1]}), awr.create_baseline('later', ${periods[1]}, ${periods[2]})" >/dev/null
+check_equal "baselines name the periods of a comparison" "$(awr diff earlier later --format json | md5sum)" \
+    "$(awr diff "${periods[0]}:${periods[1]}" "${periods[1]}:${periods[2]}" --format json | md5sum)"
+check "a comparison of baselines has a report" grep -q "DB time" <<<"$(awr diff earlier later)"
+check_equal "a comparison with an unknown baseline fails" "$(awr diff earlier lost >/dev/null 2>&1 && echo succeeds || echo fails)" fails
+q "SELECT awr.drop_baseline('earlier'), awr.drop_baseline('later')" >/dev/null
+
 # ---- relations that other sessions lock ----
 
 # The relation in the database of the repository is read by the session that takes the snapshot, the other one by a worker.
@@ -192,6 +214,36 @@ else
     skip "statements that pg_stat_statements removes: it is not installed"
 fi
 check_equal "no figure is negative after an eviction" "$(negative "$begin" "$end")" ""
+
+# ---- statements that pg_stat_statements counts ----
+
+if [ -n "$has_statements" ]; then
+    statement() { q "SELECT e ->> '$3' FROM jsonb_array_elements(awr.report_data($1, $2) -> 'statements') e WHERE e ->> 'text' ~ 'sum\(jitted'"; }
+    begin=$end
+    jitted="SELECT sum(jitted * 2) FROM generate_series(1, 1000) jitted"
+    DB=busy q "SET jit = on; SET jit_above_cost = 0; $jitted" >/dev/null
+    end=$(snapshot)
+    if [ "$(q "SELECT pg_jit_available()")" = t ]; then
+        check "the report has the JIT time of a statement" test "$(statement "$begin" "$end" jit_us)" -gt 0
+    else
+        skip "JIT times: PostgreSQL cannot compile"
+    fi
+    check "the report has its CPU time" test -n "$(statement "$begin" "$end" cpu_us)"
+    q "ALTER SYSTEM SET cellar.awr_track_statements = off"
+    q "SELECT pg_reload_conf()" >/dev/null
+    wait_for "current_setting('cellar.awr_track_statements') = 'off'"
+    begin=$(snapshot)
+    for _ in 1 2 3; do DB=busy q "$jitted" >/dev/null; done
+    end=$(snapshot)
+    check_equal "pg_stat_statements counts statements that the extension does not" "$(statement "$begin" "$end" calls)" 3
+    check_equal "it has no CPU time" "$(statement "$begin" "$end" cpu_us)" ""
+    q "ALTER SYSTEM RESET cellar.awr_track_statements"
+    q "SELECT pg_reload_conf()" >/dev/null
+    wait_for "current_setting('cellar.awr_track_statements') = 'on'"
+    end=$(snapshot)
+else
+    skip "JIT times and statements that pg_stat_statements counts: it is not installed"
+fi
 
 # ---- counters that decrease ----
 

@@ -7,8 +7,9 @@ mod support;
 use cellar_awr::document::{DocumentError, parse};
 use cellar_awr::render::{Format, WIDTH, html, json, render, text};
 use cellar_awr::report::{Report, difference, global, instance, of};
-use cellar_awr::sections::{Block, Chart};
+use cellar_awr::sections::{Block, Chart, Section};
 use cellar_awr::sql_id;
+use cellar_awr::table::Cell;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -309,6 +310,93 @@ fn plan_changes_and_slower_storage_are_told_apart() {
             "AVG_PIO"
         ]
     );
+}
+
+fn section<'a>(report: &'a Report, id: &str) -> &'a Section {
+    report.sections.iter().find(|section| section.id == id).unwrap_or_else(|| panic!("no section {id}"))
+}
+
+/// The cells of the rows of a section's first table, as printed.
+fn printed(report: &Report, id: &str) -> Vec<Vec<String>> {
+    let table = section(report, id).tables().next().unwrap_or_else(|| panic!("{id} has no table"));
+    table.rows.iter().map(|row| row.iter().map(Cell::print).collect()).collect()
+}
+
+#[test]
+fn cell_disks_and_flash_disks_have_rates_latencies_and_errors_of_their_own() {
+    let rows = printed(&instance(&Builder::busy().build()), "cell-disk-io");
+    let names: Vec<&[String]> = rows.iter().map(|row| &row[..3]).collect();
+    assert_eq!(
+        names,
+        [
+            ["cell disk", "cell1", "/disks/a"],
+            ["cell disk", "cell2", "/disks/b"],
+            ["cell disk", "Total (2)", ""],
+            ["flash disk", "cell1", "/flash/a"]
+        ]
+    );
+    // 36,000 reads of 3.6 GiB in 144 s, 7,200 writes, and two errors in an hour.
+    assert_eq!(rows[0][3..9], ["10.0", "1.00", "4.00ms", "2.0", "0.02", "1.00ms"]);
+    assert_eq!(rows[0][12..], ["2", "0"]);
+    assert_eq!(rows[2][9..12], ["0.2", "5.00ms", "0.04"]);
+    assert_eq!(rows[3][3..6], ["100.0", "0.78", "100.00us"]);
+    let histogram = printed(&instance(&Builder::busy().build()), "cell-disk-histogram");
+    assert_eq!(histogram[0][..5], ["cell disk", "cell1", "/disks/a", "read", "36,000"]);
+    let parts: f64 = histogram[0][5..].iter().map(|count| count.replace(',', "").parse::<f64>().unwrap()).sum();
+    assert_eq!(parts, 36_000.0);
+}
+
+#[test]
+fn io_over_time_is_charted_from_two_intervals_on() {
+    let interval = |hour: usize, factor: f64| {
+        json!({ "snap_id": 101 + hour, "time": format!("2026-11-23T{:02}:00:00+00:00", 5 + hour), "elapsed_us": HOUR_US,
+            "db_time_us": HOUR_US, "io_counted_by": "cells", "reads": 360_000.0 * factor, "read_bytes": 3_774_873_600.0 * factor,
+            "read_us": 1.8e8, "writes": 36_000.0, "write_bytes": 377_487_360.0, "write_us": 7.2e6 })
+    };
+    let report = |intervals: Value| instance(&Builder::healthy().set("/snapshots", intervals).build());
+    let charts = |report: &Report| {
+        let blocks = section(report, "io-over-time").blocks.iter();
+        blocks.filter(|block| matches!(block, Block::Chart(Chart::Lines { .. }))).count()
+    };
+    let two = report(json!([interval(1, 1.0), interval(2, 2.0)]));
+    assert_eq!(charts(&two), 3);
+    let rows = printed(&two, "io-over-time");
+    assert_eq!(rows[0][2..], ["1.00", "0.10", "100.0", "10.0", "0.500", "0.200"]);
+    assert_eq!(rows[1][2..], ["2.00", "0.10", "200.0", "10.0", "0.250", "0.200"]);
+    assert_eq!(charts(&report(json!([interval(1, 1.0)]))), 0);
+    // PostgreSQL counts reads only: there is no line of writes.
+    let reads = |hour: i64| {
+        json!({ "snap_id": hour, "time": format!("2026-11-23T0{hour}:00:00+00:00"), "elapsed_us": HOUR_US, "io_counted_by": "PostgreSQL",
+            "reads": 3600, "read_bytes": 29_491_200 })
+    };
+    let plain = report(json!([reads(5), reads(6)]));
+    assert_eq!(charts(&plain), 2);
+    assert_eq!(section(&plain, "io-over-time").tables().next().unwrap().columns.len(), 4);
+}
+
+#[test]
+fn lists_say_how_their_figures_were_obtained() {
+    let relation = json!({ "is_class": false, "database": "shop", "class": "index", "schema": "public", "table": "orders",
+        "index": "orders_pkey", "filenode": 1, "writes": 10, "write_bytes": 163_840 });
+    let class = json!({ "is_class": true, "database": "shop", "class": "index", "writes": 20, "write_bytes": 327_680 });
+    let document = Builder::busy().set("/cell_files", json!([class, relation])).set("/tables/0/row_lock_waits", 3);
+    let report = instance(&document.build());
+    let how = |id: &str| {
+        let table = section(&report, id).tables().next().unwrap_or_else(|| panic!("{id} has no table"));
+        let column = table.column("How").unwrap_or_else(|| panic!("{id} has no column How"));
+        table.rows.iter().map(|row| row[column].print()).collect::<Vec<_>>()
+    };
+    assert_eq!(how("sql-elapsed-time")[0], "timed");
+    // Of the statement with a mean of 180 us, the CPU time is read in some executions.
+    assert_eq!(how("sql-cpu-time"), ["counted", "sampled", "counted"]);
+    assert_eq!(how("sql-gets")[0], "counted");
+    assert_eq!(how("load-profile")[..2], ["timed", "counted"]);
+    assert_eq!(how("segments-logical-reads")[0], "counted");
+    assert_eq!(how("segments-row-lock-waits"), ["sampled"]);
+    assert_eq!(how("segments-physical-writes"), ["counted"]);
+    let writes = &printed(&report, "segments-physical-writes")[0];
+    assert_eq!(writes[..3], ["public", "orders_pkey", "shop"]);
+    assert_eq!(writes[3..7], ["INDEX", "10", "20", "50.00"]);
 }
 
 #[test]

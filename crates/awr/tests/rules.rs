@@ -249,6 +249,19 @@ fn no_share_of_db_time_exceeds_100_per_cent() {
 }
 
 #[test]
+fn parts_that_exceed_db_time_by_more_than_sampling_explains_are_told() {
+    let exceeding = |stderr_us: f64| {
+        let event = json!({ "event": "WALSync", "class": "Commit", "foreground": true, "time_us": 1.5 * HOUR_US,
+            "stderr_us": stderr_us, "how": "sampled" });
+        judge(&Builder::healthy().push("/events", event).build())
+    };
+    let findings = exceeding(0.01 * HOUR_US);
+    let evidence = &found(&findings, "unaccounted-time").evidence[0];
+    assert!(evidence.text.starts_with("unaccounted for: -") && evidence.section == "time-model", "{evidence:?}");
+    assert!(!ids(&exceeding(0.5 * HOUR_US)).contains(&"unaccounted-time"));
+}
+
+#[test]
 fn impact_and_benefit_are_shares_of_db_time() {
     let findings = judge(&Builder::healthy().event("transactionid", "Application", 0.5 * HOUR_US).build());
     let finding = found(&findings, "lock-waits");

@@ -83,6 +83,7 @@ records! {
         cell_io: List<CellIo>,
         cell_files: List<CellFile>,
         cell_statistics: List<CellStatistic>,
+        cell_disks: List<CellDisk>,
         iorm: List<IormClass>,
         slru: List<Slru>,
         replication: List<Standby>,

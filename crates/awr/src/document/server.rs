@@ -33,6 +33,14 @@ records! {
         time: Text,
         elapsed_us: Measure,
         db_time_us: Measure,
+        /// `cells` or `PostgreSQL`, which counts reads only.
+        io_counted_by: Text,
+        reads: Measure,
+        read_bytes: Measure,
+        read_us: Measure,
+        writes: Measure,
+        write_bytes: Measure,
+        write_us: Measure,
     }
 
     /// A source of figures: an extension, a view, /proc, the cells.

@@ -140,6 +140,22 @@ records! {
         value: Measure,
     }
 
+    /// Operations of a cell on one of its disks, of all clusters on the cell.
+    CellDisk {
+        cell: Text,
+        /// `cell disk` or `flash disk`.
+        disk_type: Text,
+        disk: Text,
+        /// `read`, `write`, `sync` or `allocate`.
+        operation: Text,
+        operations: Measure,
+        bytes: Measure,
+        time_us: Measure,
+        io_errors: Measure,
+        no_space_errors: Measure,
+        histogram: List<f64>,
+    }
+
     /// Requests of a consumer group of a database to the disks of a cell, as I/O resource management counts them, of all
     /// clusters on the cell.
     IormClass {

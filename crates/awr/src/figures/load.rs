@@ -2,7 +2,7 @@
 
 use super::time::TimeModel;
 use super::{MEGABYTE, per_second, ratio, sum};
-use crate::document::{Document, Measure, names};
+use crate::document::{Document, How, Measure, names};
 
 /// A line of the load profile. Columns that Oracle leaves blank are None.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,6 +12,7 @@ pub struct LoadLine {
     pub per_transaction: Measure,
     pub per_execution: Measure,
     pub per_call: Measure,
+    pub how: How,
 }
 
 /// Transactions: commits and rollbacks.
@@ -26,7 +27,7 @@ pub fn load_profile(document: &Document) -> Vec<LoadLine> {
     let executions = document.statistic(names::EXECUTIONS);
     let calls = document.statistic(names::USER_CALLS);
     let second = |value| per_second(value, document.elapsed_us);
-    let time = |label, us: Measure| {
+    let time = |label, us: Measure, how| {
         let seconds = us.map(|us| us / 1e6);
         LoadLine {
             label,
@@ -34,6 +35,7 @@ pub fn load_profile(document: &Document) -> Vec<LoadLine> {
             per_transaction: ratio(seconds, transactions),
             per_execution: ratio(seconds, executions),
             per_call: ratio(seconds, calls),
+            how,
         }
     };
     let total = |label, value| LoadLine {
@@ -42,13 +44,14 @@ pub fn load_profile(document: &Document) -> Vec<LoadLine> {
         per_transaction: ratio(value, transactions),
         per_execution: None,
         per_call: None,
+        how: How::Counted,
     };
     let statistic = |label, name| total(label, document.statistic(name));
     let megabytes = |label, name| total(label, document.statistic(name).map(|bytes| bytes / MEGABYTE));
     let lines = [
-        time("DB Time(s):", model.db_time_us),
-        time("DB CPU(s):", model.db_cpu_us),
-        time("Background CPU(s):", document.time(names::time::BACKGROUND_CPU)),
+        time("DB Time(s):", model.db_time_us, How::Timed),
+        time("DB CPU(s):", model.db_cpu_us, How::Counted),
+        time("Background CPU(s):", document.time(names::time::BACKGROUND_CPU), How::Counted),
         statistic("Redo size (bytes):", names::REDO_SIZE),
         statistic("Logical read (blocks):", names::LOGICAL_READS),
         statistic("Block changes:", names::BLOCK_CHANGES),

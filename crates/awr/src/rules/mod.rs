@@ -370,8 +370,11 @@ pub const RULES: [Rule; 28] = [
         id: "unaccounted-time",
         area: INTERVAL,
         kind: Kind::Information,
-        condition: "At least 20 % of DB time is neither DB CPU nor a wait.",
-        recommendation: "Shorten cellar.awr_sample_period for short waits, and check that no source is missing.",
+        condition: "At least 20 % of DB time is neither DB CPU nor a wait; or DB CPU and waits exceed DB time by at least 20 %, \
+                    and by more than three standard errors of the sampled waits.",
+        recommendation: "Shorten cellar.awr_sample_period for short waits, and check that no source is missing. If DB CPU \
+                         and waits exceed DB time, set track_activities to on for all roles and databases: DB time lacks \
+                         sessions without it.",
         explains: &[],
         evaluate: interval::unaccounted,
     },

@@ -36,7 +36,7 @@ impl Group {
             Self::Memory => "Buffer Pool, Checkpoint and WAL Statistics",
             Self::Segments => "Segment Statistics",
             Self::SmartScan => "Smart Scan Statistics",
-            Self::Cells => "Flash Cache and I/O Resource Management",
+            Self::Cells => "Cell Disks, Flash Cache and I/O Resource Management",
             Self::Vacuum => "Vacuum Statistics",
             Self::Sessions => "Session and Lock Statistics",
             Self::History => "Active Session History (ASH) Report",

@@ -6,8 +6,8 @@ use super::{Chart, Group, Section};
 use crate::document::{CellFile, List, Measure};
 use crate::figures::time::average_wait_us;
 use crate::figures::{add_each, histogram, ratio, sum};
-use crate::table::{Align, Cell, Table};
-use crate::view::{View, top};
+use crate::table::{Align, Cell, Column, Table};
+use crate::view::{View, qualified, top};
 
 const ROWS: usize = 20;
 
@@ -32,7 +32,7 @@ const CLASSES_EXPLAINED: &str = "Data File: tables and materialized views; Data 
     or rewritten, and those with little I/O beyond the 2048 relations that a cell counts";
 
 /// Why there is no I/O by class of files.
-fn no_classes(view: &View<'_>) -> String {
+pub(super) fn no_classes(view: &View<'_>) -> String {
     if view.document.cell_io.is_empty() {
         view.missing("cell_file_stat", "no file of the cluster is on a cell")
     } else {
@@ -44,7 +44,7 @@ pub fn classes<'a>(view: &'a View<'_>) -> impl Iterator<Item = &'a CellFile> {
     view.document.cell_files.iter().filter(|file| file.is_class == Some(true))
 }
 
-fn files<'a>(view: &'a View<'_>) -> impl Iterator<Item = &'a CellFile> {
+pub(super) fn files<'a>(view: &'a View<'_>) -> impl Iterator<Item = &'a CellFile> {
     view.document.cell_files.iter().filter(|file| file.is_class != Some(true))
 }
 
@@ -136,7 +136,7 @@ fn file_name(file: &CellFile) -> String {
     if file.table.is_empty() {
         return format!("file {}", file.filenode.unwrap_or_default());
     }
-    let table = super::segments::qualified(&file.schema, &file.table);
+    let table = qualified(&file.schema, &file.table);
     match &*file.index {
         "" => table,
         index => format!("{table}: {index}"),
@@ -205,27 +205,32 @@ pub fn by_file(view: &View<'_>) -> Section {
 /// Bounds of the columns of the read histogram: 2^n microseconds.
 const READ_BOUNDS: [usize; 10] = [5, 7, 8, 9, 10, 11, 12, 13, 14, 17];
 
+/// A table with a column for each part of a histogram of service times, after other columns. The row of a histogram ends with the
+/// cells of [`histogram_cells`].
+pub(super) fn histogram_table(first: &[&str]) -> Table {
+    let mut table = Table::new(first);
+    let bounds = READ_BOUNDS.map(|exponent| format!("<{}", histogram::bound_name(exponent)));
+    let rest = format!(">={}", histogram::bound_name(READ_BOUNDS[READ_BOUNDS.len() - 1]));
+    table.columns.extend(bounds.into_iter().chain([rest]).map(|name| Column { name, align: Align::Right }));
+    table
+}
+
+pub(super) fn histogram_cells(buckets: &[f64]) -> impl Iterator<Item = Cell> {
+    let mut before = 0.0;
+    let below = READ_BOUNDS.map(|exponent| histogram::below(buckets, exponent));
+    below.into_iter().chain([histogram::total(buckets)]).map(move |count| {
+        let part = count - before;
+        before = count;
+        Cell::Count(part)
+    })
+}
+
 pub fn read_histogram(view: &View<'_>) -> Section {
-    let mut columns = vec!["<Database".to_owned(), "<Filename".to_owned(), "Reads".to_owned()];
-    columns.extend(READ_BOUNDS.map(|exponent| format!("<{}", histogram::bound_name(exponent))));
-    columns.push(format!(">={}", histogram::bound_name(READ_BOUNDS[READ_BOUNDS.len() - 1])));
-    let names: Vec<&str> = columns.iter().map(String::as_str).collect();
-    let mut table = Table::new(&names);
-    for (column, name) in table.columns.iter_mut().zip(&columns).skip(2) {
-        // A leading "<" would align the column to the left.
-        column.name.clone_from(name);
-        column.align = Align::Right;
-    }
+    let mut table = histogram_table(&["<Database", "<Filename", "Reads"]);
     let line = |name: String, file: &CellFile| {
-        let counts = READ_BOUNDS.map(|exponent| histogram::below(&file.histogram, exponent));
-        let mut cells =
-            vec![Cell::text(&*file.database), Cell::text(name), Cell::count(Some(histogram::total(&file.histogram)))];
-        let mut before = 0.0;
-        for count in counts {
-            cells.push(Cell::count(Some(count - before)));
-            before = count;
-        }
-        cells.push(Cell::count(Some(histogram::total(&file.histogram) - before)));
+        let all = Cell::Count(histogram::total(&file.histogram));
+        let mut cells = vec![Cell::text(&*file.database), Cell::text(name), all];
+        cells.extend(histogram_cells(&file.histogram));
         cells
     };
     let (rows, other) = listed(view);

@@ -6,13 +6,14 @@ use crate::document::{CellFile, CellIo, IoStatistics, Measure, TableStatistics, 
 use crate::figures::time::average_wait_us;
 use crate::figures::{add_each, histogram, ratio, sum};
 use crate::table::{Cell, Table, bytes, duration};
-use crate::view::{View, top};
+use crate::view::{View, qualified, top};
 use std::collections::BTreeMap;
 
 const ROWS: usize = 20;
 
 pub fn sections(view: &View<'_>) -> Vec<Section> {
     vec![
+        super::io_over_time::section(view),
         by_function(view),
         files::by_file_type(view),
         by_function_and_file_type(view),
@@ -340,7 +341,7 @@ fn by_relation(view: &View<'_>) -> Section {
         let (reads, gets) = (super::segments::table_reads(table), super::segments::table_gets(table));
         vec![
             Cell::text(&*table.database),
-            Cell::text(super::segments::qualified(&table.schema, &table.name)),
+            Cell::text(qualified(&table.schema, &table.name)),
             Cell::count(table.heap_blks_read),
             Cell::count(table.idx_blks_read),
             Cell::count(sum([table.toast_blks_read, table.tidx_blks_read])),

@@ -7,11 +7,13 @@
 mod activity;
 mod ash;
 mod blocks;
+mod cell_disks;
 mod files;
 mod flash_cache;
 mod history;
 mod host;
 mod io;
+mod io_over_time;
 mod segments;
 mod session_io;
 mod sessions;
@@ -36,7 +38,7 @@ use crate::view::View;
 /// All sections of a report about one instance, in the order of the report, except the findings.
 pub fn all(document: &Document) -> Vec<Section> {
     let view = View::new(document);
-    let groups: [fn(&View<'_>) -> Vec<Section>; 15] = [
+    let groups: [fn(&View<'_>) -> Vec<Section>; 16] = [
         summary::sections,
         waits::sections,
         host::sections,
@@ -47,6 +49,7 @@ pub fn all(document: &Document) -> Vec<Section> {
         wal::sections,
         segments::sections,
         smart_scan::sections,
+        cell_disks::sections,
         flash_cache::sections,
         vacuum::sections,
         sessions::sections,

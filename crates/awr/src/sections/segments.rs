@@ -1,7 +1,7 @@
 //! Segments: tables and indexes by reads, writes, scans, growth; unused indexes; HOT updates.
 
-use super::{Group, Section};
-use crate::document::{IndexStatistics, Measure, TableStatistics};
+use super::{Group, Section, files};
+use crate::document::{How, IndexStatistics, Measure, TableStatistics};
 use crate::figures::{percent, ratio, sum};
 use crate::table::{Cell, Table};
 use crate::view::{View, top};
@@ -18,7 +18,7 @@ pub fn sections(view: &View<'_>) -> Vec<Section> {
         ];
     }
     let mut sections = segment_lists(view);
-    sections.extend([growth(view), unused_indexes(view), updates(view)]);
+    sections.extend([writes(view), growth(view), unused_indexes(view), updates(view)]);
     sections
 }
 
@@ -31,10 +31,6 @@ pub(super) fn table_gets(table: &TableStatistics) -> Measure {
 /// Blocks of a table and its indexes and TOAST table that were read.
 pub(super) fn table_reads(table: &TableStatistics) -> Measure {
     sum([table.heap_blks_read, table.idx_blks_read, table.toast_blks_read, table.tidx_blks_read])
-}
-
-pub(super) fn qualified(schema: &str, name: &str) -> String {
-    if schema.is_empty() { name.to_owned() } else { format!("{schema}.{name}") }
 }
 
 /// A table without its indexes, or an index.
@@ -83,6 +79,7 @@ struct List {
     cell: fn(Measure) -> Cell,
     /// One more column.
     detail: Option<Detail>,
+    how: How,
 }
 
 const LISTS: [List; 8] = [
@@ -97,6 +94,7 @@ const LISTS: [List; 8] = [
         },
         cell: Cell::count,
         detail: None,
+        how: How::Counted,
     },
     List {
         id: "segments-physical-reads",
@@ -109,6 +107,7 @@ const LISTS: [List; 8] = [
         },
         cell: Cell::count,
         detail: None,
+        how: How::Counted,
     },
     List {
         id: "segments-table-scans",
@@ -121,6 +120,7 @@ const LISTS: [List; 8] = [
         },
         cell: Cell::count,
         detail: None,
+        how: How::Counted,
     },
     List {
         id: "segments-sequential-rows",
@@ -133,6 +133,7 @@ const LISTS: [List; 8] = [
         },
         cell: Cell::count,
         detail: None,
+        how: How::Counted,
     },
     List {
         id: "segments-changes",
@@ -145,6 +146,7 @@ const LISTS: [List; 8] = [
         },
         cell: Cell::count,
         detail: None,
+        how: How::Counted,
     },
     List {
         id: "segments-smart-scan",
@@ -157,6 +159,7 @@ const LISTS: [List; 8] = [
         },
         cell: Cell::bytes,
         detail: None,
+        how: How::Counted,
     },
     List {
         id: "segments-row-lock-waits",
@@ -173,6 +176,7 @@ const LISTS: [List; 8] = [
             Segment::Table(t) => Cell::seconds(t.row_lock_us, 1),
             Segment::Index(_) => Cell::Absent,
         })),
+        how: How::Sampled,
     },
     List {
         id: "segments-index-scans",
@@ -185,6 +189,7 @@ const LISTS: [List; 8] = [
         },
         cell: Cell::count,
         detail: None,
+        how: How::Counted,
     },
 ];
 
@@ -197,6 +202,7 @@ fn segment_lists(view: &View<'_>) -> Vec<Section> {
         let mut columns = SEGMENT_COLUMNS.to_vec();
         columns.extend([list.column, "%Total"]);
         columns.extend(list.detail.map(|(column, _)| column));
+        columns.push("<How");
         let table = Table::new(&columns).with_rows(
             top(segments(), ROWS, |segment| (list.key)(segment)).into_iter().map(|segment| {
                 let value = (list.key)(&segment);
@@ -204,6 +210,7 @@ fn segment_lists(view: &View<'_>) -> Vec<Section> {
                 row.push((list.cell)(value));
                 row.push(Cell::percent(percent(value, total), 2));
                 row.extend(list.detail.map(|(_, cell)| cell(&segment)));
+                row.push(Cell::How(list.how, None));
                 row
             }),
         );
@@ -217,6 +224,38 @@ fn segment_lists(view: &View<'_>) -> Vec<Section> {
         sections.push(section.table(table.without_empty_columns()));
     }
     sections
+}
+
+/// PostgreSQL does not count writes by relation; cells do.
+fn writes(view: &View<'_>) -> Section {
+    let relations = || files::files(view).filter(|file| !file.table.is_empty());
+    let total = sum(files::classes(view).map(|file| file.write_bytes));
+    let columns = [&SEGMENT_COLUMNS[..5], &["Physical Write Reqs", "Physical Writes", "%Total", "<How"]].concat();
+    let table =
+        Table::new(&columns).with_rows(top(relations(), ROWS, |file| file.write_bytes).into_iter().map(|file| {
+            let (name, kind) = match (&*file.index, &*file.class) {
+                ("", "toast") => (&*file.table, "TOAST"),
+                ("", _) => (&*file.table, "TABLE"),
+                (index, _) => (index, "INDEX"),
+            };
+            let mut row = [&*file.schema, &*file.tablespace, name, &*file.database, kind].map(Cell::text).to_vec();
+            let blocks = file.write_bytes.map(|bytes| bytes / view.document.block_bytes());
+            let share = Cell::percent(percent(file.write_bytes, total), 2);
+            row.extend([
+                Cell::count(file.writes),
+                Cell::count(blocks.map(f64::round)),
+                share,
+                Cell::How(How::Counted, None),
+            ]);
+            row
+        }));
+    let missing = match view.document.cell_files.is_empty() {
+        true => files::no_classes(view),
+        false => "No table or index on a cell was written.".to_owned(),
+    };
+    Section::new("segments-physical-writes", Group::Segments, "Segments by Physical Writes")
+        .note("in blocks, counted by the cells; %Total - as a percentage of the writes of all files of the cluster on cells, WAL included")
+        .table_or(table.without_empty_columns(), missing)
 }
 
 fn growth(view: &View<'_>) -> Section {

@@ -5,7 +5,7 @@ use crate::document::{Measure, names};
 use crate::figures::smart_scan::{SmartScan, one_to};
 use crate::figures::{Figure, percent};
 use crate::table::{Cell, Table, bytes};
-use crate::view::{View, top};
+use crate::view::{View, qualified, top};
 
 const ROWS: usize = 15;
 
@@ -104,7 +104,7 @@ fn tables(view: &View<'_>) -> Section {
     let table = Table::new(&columns).with_rows(top(view.document.tables.iter(), ROWS, key).into_iter().map(|table| {
         vec![
             Cell::text(&*table.database),
-            Cell::text(super::segments::qualified(&table.schema, &table.name)),
+            Cell::text(qualified(&table.schema, &table.name)),
             Cell::text(table.on_cell.map_or("", |on_cell| if on_cell { "yes" } else { "no" })),
             Cell::count(table.seq_scan),
             Cell::bytes(table.eligible_bytes),

@@ -1,13 +1,15 @@
 //! The lists "SQL ordered by": one line per list in [`LISTS`].
 
 use super::{Group, Section};
-use crate::document::{Measure, names};
+use crate::document::{How, Measure, names};
 use crate::figures::{GIGABYTE, MEGABYTE, percent, ratio, sum};
 use crate::table::{Cell, Table};
 use crate::view::{Sql, View, one_line, top};
 
 const ROWS: usize = 20;
 const TEXT_CHARACTERS: usize = 400;
+/// The least mean CPU time of a statement whose CPU time is read in each execution.
+const CPU_COUNTED_US_MIN: f64 = 250.0;
 
 /// A list of statements ordered by one resource.
 struct List {
@@ -21,6 +23,8 @@ struct List {
     total: fn(&View<'_>) -> Measure,
     /// Cells of `columns`; `share` is `%Total`.
     cells: fn(&Sql<'_>, &View<'_>, share: Cell) -> Vec<Cell>,
+    /// How the figures that the list is ordered by were obtained.
+    how: fn(&Sql<'_>) -> How,
     /// Whether the columns Elapsed Time, %CPU and %IO follow.
     with_times: bool,
 }
@@ -39,6 +43,7 @@ const LISTS: [List; 15] = [
             cells.extend(cpu_and_io(sql));
             cells
         },
+        how: |_| How::Timed,
         with_times: false,
     },
     List {
@@ -54,6 +59,7 @@ const LISTS: [List; 15] = [
             cells.push(Cell::seconds(sql.run_queue_us, 2));
             cells
         },
+        how: how_cpu,
         with_times: true,
     },
     List {
@@ -64,6 +70,7 @@ const LISTS: [List; 15] = [
         key: |sql, _| sql.io_us,
         total: |view| sum(view.sql.iter().map(|sql| sql.io_us)),
         cells: |sql, _, share| per_execution(sql, Cell::seconds(sql.io_us, 2), time_per_exec(sql, sql.io_us), share),
+        how: |_| How::Timed,
         with_times: true,
     },
     List {
@@ -76,6 +83,7 @@ const LISTS: [List; 15] = [
             view.document.statistic(names::LOGICAL_READS).or_else(|| sum(view.sql.iter().map(|sql| sql.gets)))
         },
         cells: |sql, _, share| per_execution(sql, Cell::count(sql.gets), count_per_exec(sql, sql.gets), share),
+        how: |_| How::Counted,
         with_times: true,
     },
     List {
@@ -88,6 +96,7 @@ const LISTS: [List; 15] = [
             view.document.statistic(names::PHYSICAL_READS).or_else(|| sum(view.sql.iter().map(|sql| sql.reads)))
         },
         cells: |sql, _, share| per_execution(sql, Cell::count(sql.reads), count_per_exec(sql, sql.reads), share),
+        how: |_| How::Counted,
         with_times: true,
     },
     List {
@@ -117,6 +126,7 @@ const LISTS: [List; 15] = [
                 share,
             ]
         },
+        how: |_| How::Counted,
         with_times: false,
     },
     List {
@@ -127,6 +137,7 @@ const LISTS: [List; 15] = [
         key: |sql, _| sql.calls,
         total: |_| None,
         cells: |sql, _, _| vec![Cell::count(sql.calls), Cell::count(sql.rows), count_per_exec(sql, sql.rows)],
+        how: |_| How::Counted,
         with_times: true,
     },
     List {
@@ -157,6 +168,7 @@ const LISTS: [List; 15] = [
                 share,
             ]
         },
+        how: |_| How::Timed,
         with_times: true,
     },
     List {
@@ -170,6 +182,7 @@ const LISTS: [List; 15] = [
             let share = Cell::percent(view.model.percent_of_db_time(sql.elapsed_us), 1);
             vec![time_per_exec(sql, sql.elapsed_us), Cell::seconds(sql.max_us, 2), Cell::count(sql.calls), share]
         },
+        how: |_| How::Timed,
         with_times: true,
     },
     List {
@@ -191,6 +204,7 @@ const LISTS: [List; 15] = [
                 Cell::count(sql.wal_fpi),
             ]
         },
+        how: |_| How::Counted,
         with_times: false,
     },
     List {
@@ -210,6 +224,7 @@ const LISTS: [List; 15] = [
                 Cell::seconds(sql.temp_us, 2),
             ]
         },
+        how: |_| How::Counted,
         with_times: true,
     },
     List {
@@ -220,6 +235,7 @@ const LISTS: [List; 15] = [
         key: |sql, _| sql.writes,
         total: |view| sum(view.sql.iter().map(|sql| sql.writes)),
         cells: |sql, _, share| per_execution(sql, Cell::count(sql.writes), count_per_exec(sql, sql.writes), share),
+        how: |_| How::Counted,
         with_times: true,
     },
     List {
@@ -230,6 +246,7 @@ const LISTS: [List; 15] = [
         key: |sql, _| sql.jit_us,
         total: |view| sum(view.sql.iter().map(|sql| sql.jit_us)),
         cells: |sql, _, share| per_execution(sql, Cell::seconds(sql.jit_us, 2), time_per_exec(sql, sql.jit_us), share),
+        how: |_| How::Timed,
         with_times: true,
     },
     List {
@@ -251,6 +268,7 @@ const LISTS: [List; 15] = [
                 share,
             ]
         },
+        how: |_| How::Counted,
         with_times: true,
     },
     List {
@@ -264,6 +282,7 @@ const LISTS: [List; 15] = [
             let bytes = interconnect(sql, view);
             vec![megabytes(bytes), Cell::count(sql.calls), megabytes(ratio(bytes, sql.calls)), share]
         },
+        how: |_| How::Counted,
         with_times: true,
     },
 ];
@@ -296,7 +315,7 @@ fn table(list: &List, view: &View<'_>) -> Table {
     if list.with_times {
         columns.extend(["Elapsed Time (s)", "%CPU", "%IO"]);
     }
-    columns.extend(["<SQL Id", "<SQL Module", "_SQL Text"]);
+    columns.extend(["<SQL Id", "<SQL Module", "<How", "_SQL Text"]);
     let total = (list.total)(view);
     Table::new(&columns).with_rows(top(&view.sql, ROWS, |sql| (list.key)(sql, view)).into_iter().map(|sql| {
         let share = Cell::percent(percent((list.key)(sql, view), total), 1);
@@ -307,6 +326,7 @@ fn table(list: &List, view: &View<'_>) -> Table {
         }
         row.push(Cell::sql_id(sql.query_id.filter(|query_id| *query_id != 0)));
         row.push(Cell::text(sql.module()));
+        row.push(Cell::How((list.how)(sql), None));
         row.push(Cell::text(if sql.text.is_empty() { sql.name() } else { one_line(sql.text, TEXT_CHARACTERS) }));
         row
     }))
@@ -326,6 +346,12 @@ fn count_per_exec(sql: &Sql<'_>, count: Measure) -> Cell {
 
 fn cpu_and_io(sql: &Sql<'_>) -> [Cell; 2] {
     [Cell::percent(sql.percent_cpu(), 1), Cell::percent(sql.percent_io(), 1)]
+}
+
+/// The CPU time of short statements is read in some executions only.
+fn how_cpu(sql: &Sql<'_>) -> How {
+    let is_short = ratio(sql.cpu_us, sql.calls).is_some_and(|us| us < CPU_COUNTED_US_MIN);
+    if is_short { How::Sampled } else { How::Counted }
 }
 
 fn megabytes(bytes: Measure) -> Cell {

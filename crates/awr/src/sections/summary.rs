@@ -102,8 +102,9 @@ pub(super) fn notes(view: &View<'_>) -> Section {
 }
 
 fn load_profile(view: &View<'_>) -> Section {
-    let table =
-        Table::new(&["", "Per Second", "Per Transaction", "Per Exec", "Per Call"]).labelled().titled("Load Profile");
+    let table = Table::new(&["", "Per Second", "Per Transaction", "Per Exec", "Per Call", "<How"])
+        .labelled()
+        .titled("Load Profile");
     let table = table.with_rows(load::load_profile(view.document).into_iter().map(|line| {
         vec![
             Cell::text(line.label),
@@ -111,6 +112,7 @@ fn load_profile(view: &View<'_>) -> Section {
             Cell::decimal(line.per_transaction, 1),
             Cell::decimal(line.per_execution, 2),
             Cell::decimal(line.per_call, 2),
+            Cell::How(line.how, None),
         ]
     }));
     Section::new("load-profile", Group::Summary, "Load Profile")

@@ -4,7 +4,7 @@ use super::{Group, Section};
 use crate::document::TableStatistics;
 use crate::figures::{percent, sum};
 use crate::table::{Cell, Table};
-use crate::view::{View, time_text, top};
+use crate::view::{View, qualified, time_text, top};
 
 const ROWS: usize = 15;
 
@@ -13,7 +13,7 @@ pub fn sections(view: &View<'_>) -> Vec<Section> {
 }
 
 fn name(table: &TableStatistics) -> [Cell; 2] {
-    [Cell::text(&*table.database), Cell::text(super::segments::qualified(&table.schema, &table.name))]
+    [Cell::text(&*table.database), Cell::text(qualified(&table.schema, &table.name))]
 }
 
 fn dead_rows(view: &View<'_>) -> Section {

@@ -65,6 +65,11 @@ pub fn one_line(text: &str, characters: usize) -> String {
     line
 }
 
+/// The name of a relation with its schema, if known.
+pub fn qualified(schema: &str, name: &str) -> String {
+    if schema.is_empty() { name.to_owned() } else { format!("{schema}.{name}") }
+}
+
 /// A time stamp of the document in Oracle's form; unchanged if the text is no time stamp.
 pub fn time_text(time: &str) -> String {
     Timestamp::parse(time).map_or_else(|| time.to_owned(), |time| time.to_string())

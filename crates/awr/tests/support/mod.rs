@@ -190,6 +190,19 @@ impl Builder {
                 json!([{ "cell": "cell1", "database": "shop", "kind": "single block read", "operations": 9000,
                 "bytes": 73_728_000, "time_us": 1.8e6, "histogram": [0, 0, 0, 0, 0, 0, 0, 6000, 2900, 100] }]),
             )
+            .set(
+                "/cell_disks",
+                json!([
+                    { "cell": "cell1", "disk_type": "cell disk", "disk": "/disks/a", "operation": "read", "operations": 36_000,
+                      "bytes": 3_774_873_600_u64, "time_us": 1.44e8, "histogram": [0, 0, 0, 0, 0, 0, 0, 1000, 5000, 20_000, 9000, 1000] },
+                    { "cell": "cell1", "disk_type": "cell disk", "disk": "/disks/a", "operation": "write", "operations": 7200,
+                      "bytes": 58_982_400, "time_us": 7.2e6, "io_errors": 2, "histogram": [0, 0, 0, 0, 0, 0, 0, 0, 7200] },
+                    { "cell": "cell2", "disk_type": "cell disk", "disk": "/disks/b", "operation": "sync", "operations": 720,
+                      "time_us": 3.6e6, "histogram": [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 720] },
+                    { "cell": "cell1", "disk_type": "flash disk", "disk": "/flash/a", "operation": "read", "operations": 360_000,
+                      "bytes": 2_949_120_000_u64, "time_us": 3.6e7, "histogram": [0, 0, 0, 0, 0, 0, 0, 360_000] }
+                ]),
+            )
             .set("/statements/2/eligible_bytes", 2_591_843_581_952_u64)
             .set("/statements/2/saved_bytes", 85_480_210_432_u64)
             .set("/statements/2/returned_bytes", 966_839_837_864_u64)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cellar_storage::disk::{DiskIoCount, ModelStatus};
+use cellar_storage::disk::{Disk, DiskIoCount, ModelStatus};
 use cellar_storage::{
     ColumnarStats, DiskMode, DiskSpace, FlashCacheMode, FlashLogStats, FlashStats, GroupDisk, OperationCounts,
     ScrubReport, ScrubState, Volume, WriteBackStats,
@@ -20,6 +20,7 @@ impl Source for StorageMetrics {
     fn families(&self) -> Vec<Family> {
         let mut families = self.spaces();
         families.extend(self.disk_io());
+        families.extend(self.flash_disk_io());
         families.extend(self.disk_models());
         families.extend(self.copies());
         families.extend(self.scrub());
@@ -46,6 +47,41 @@ fn figures<S>(stats: &[S], gauges: &[Figure<S>], counters: &[Figure<S>]) -> Vec<
     gauges.chain(counters).collect()
 }
 
+/// The counters of the operations of disks, with the labels `disk` and `operation`.
+fn io_counts<'a>(disks: impl Iterator<Item = &'a Arc<dyn Disk>>) -> Vec<(Labels, DiskIoCount)> {
+    let of_disk = |disk: &Arc<dyn Disk>| {
+        let path = disk.path().display().to_string();
+        let counts = disk.io_stats()?.counts();
+        Some(
+            counts.map(|count| (vec![("disk", path.clone()), ("operation", count.operation.name().to_owned())], count)),
+        )
+    };
+    disks.filter_map(of_disk).flatten().collect()
+}
+
+/// Fills the families of operations, bytes, durations and errors.
+fn io_families(
+    [operations, bytes, durations, mut errors]: [Family; 4],
+    counts: &[(Labels, DiskIoCount)],
+) -> Vec<Family> {
+    let latency = |count: &DiskIoCount| Histogram {
+        buckets: count.histogram.to_vec(),
+        sum_seconds: count.nanoseconds as f64 / 1e9,
+    };
+    for (labels, count) in counts {
+        for (error, value) in [("io", count.io_errors), ("no space", count.no_space_errors)] {
+            let labels = labels.iter().cloned().chain([("error", error.to_owned())]).collect();
+            errors.add(labels, Value::Integer(value));
+        }
+    }
+    vec![
+        operations.with(counts, |(labels, count)| (labels.clone(), Value::Integer(count.operations))),
+        bytes.with(counts, |(labels, count)| (labels.clone(), Value::Integer(count.bytes))),
+        durations.with(counts, |(labels, count)| (labels.clone(), Value::Histogram(latency(count)))),
+        errors,
+    ]
+}
+
 impl StorageMetrics {
     fn spaces(&self) -> Vec<Family> {
         let disks = self.volume.disk_spaces();
@@ -65,38 +101,18 @@ impl StorageMetrics {
     }
 
     fn disk_io(&self) -> Vec<Family> {
-        let counts: Vec<(Labels, DiskIoCount)> = self
-            .volume
-            .member_disks()
-            .filter_map(|disk| Some((disk.path().display().to_string(), disk.io_stats()?.counts())))
-            .flat_map(|(path, counts)| {
-                let labels = move |count: &DiskIoCount| {
-                    vec![("disk", path.clone()), ("operation", count.operation.name().to_owned())]
-                };
-                counts.into_iter().map(move |count| (labels(&count), count))
-            })
-            .collect();
-        let latency = |count: &DiskIoCount| Histogram {
-            buckets: count.histogram.to_vec(),
-            sum_seconds: count.nanoseconds as f64 / 1e9,
-        };
-        let mut errors = Family::counter(
-            "cellar_disk_errors_total",
-            "Operations on cell disks that failed, by error: \"no space\" for a full disk, \"io\" for any other",
-        );
-        for (labels, count) in &counts {
-            for (error, value) in [("io", count.io_errors), ("no space", count.no_space_errors)] {
-                let labels = labels.iter().cloned().chain([("error", error.to_owned())]).collect();
-                errors.add(labels, Value::Integer(value));
-            }
-        }
-        vec![
-            Family::counter("cellar_disk_operations_total", "Operations on files of cell disks, failed ones included")
-                .with(&counts, |(labels, count)| (labels.clone(), Value::Integer(count.operations))),
-            Family::counter("cellar_disk_bytes_total", "Bytes read from and written to cell disks")
-                .with(&counts, |(labels, count)| (labels.clone(), Value::Integer(count.bytes))),
-            Family::histogram("cellar_disk_operation_seconds", "Durations of operations on cell disks")
-                .with(&counts, |(labels, count)| (labels.clone(), Value::Histogram(latency(count)))),
+        let counts = io_counts(self.volume.member_disks());
+        let families = [
+            Family::counter("cellar_disk_operations_total", "Operations on files of cell disks, failed ones included"),
+            Family::counter("cellar_disk_bytes_total", "Bytes read from and written to cell disks"),
+            Family::histogram("cellar_disk_operation_seconds", "Durations of operations on cell disks"),
+            Family::counter(
+                "cellar_disk_errors_total",
+                "Operations on cell disks that failed, by error: \"no space\" for a full disk, \"io\" for any other",
+            ),
+        ];
+        let mut families = io_families(families, &counts);
+        families.extend([
             Family::counter(
                 "cellar_disk_large_operations_total",
                 "Operations on cell disks that moved more than 128 KiB",
@@ -106,8 +122,21 @@ impl StorageMetrics {
                 .with(&counts, |(labels, count)| (labels.clone(), Value::Integer(count.large.bytes))),
             Family::counter("cellar_disk_large_seconds_total", "Durations of operations that moved more than 128 KiB")
                 .with(&counts, |(labels, count)| (labels.clone(), Value::Real(count.large.nanoseconds as f64 / 1e9))),
-            errors,
-        ]
+        ]);
+        families
+    }
+
+    fn flash_disk_io(&self) -> Vec<Family> {
+        let families = [
+            Family::counter("cellar_flash_disk_operations_total", "Operations on flash disks, failed ones included"),
+            Family::counter("cellar_flash_disk_bytes_total", "Bytes read from and written to flash disks"),
+            Family::histogram("cellar_flash_disk_operation_seconds", "Durations of operations on flash disks"),
+            Family::counter(
+                "cellar_flash_disk_errors_total",
+                "Operations on flash disks that failed, by error: \"no space\" for a full disk, \"io\" for any other",
+            ),
+        ];
+        io_families(families, &io_counts(self.volume.flash_disks().iter()))
     }
 
     fn disk_models(&self) -> Vec<Family> {

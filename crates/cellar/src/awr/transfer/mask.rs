@@ -62,7 +62,7 @@ const PLAIN_NOTES: [&str; 10] = [
 ];
 
 /// Objects of notes that are no names: the kinds of statistics, and extensions that are sources.
-const NOTE_OBJECTS: [&str; 24] = [
+const NOTE_OBJECTS: [&str; 25] = [
     "statistic",
     "database_stat",
     "statement_stat",
@@ -76,6 +76,7 @@ const NOTE_OBJECTS: [&str; 24] = [
     "cell_io_stat",
     "cell_file_stat",
     "cell_stat",
+    "cell_disk_stat",
     "iorm_stat",
     "os_stat",
     "setting",
@@ -183,8 +184,10 @@ fn rule(table: &str, column: &str) -> Rule {
         (_, "schemaname") => OfSchema("schema"),
         (_, "relname") => OfSchema("table"),
         (_, "indexrelname") => OfSchema("index"),
-        ("cell_io_stat" | "cell_file_stat" | "cell_stat" | "iorm_stat", "cell") => Name("cell"),
+        ("cell_io_stat" | "cell_file_stat" | "cell_stat" | "cell_disk_stat" | "iorm_stat", "cell") => Name("cell"),
         ("cell_stat", "name") | ("iorm_stat", "size") => Keep,
+        ("cell_disk_stat", "disk") => Name("disk"),
+        ("cell_disk_stat", "disk_type" | "operation") => Keep,
         ("iorm_stat", "database_id") => Name("database_id"),
         ("iorm_stat", "database") => NameExcept("database", &["_OTHER_DATABASE_"]),
         ("cell_file_stat", "file_type") => Keep,
