@@ -126,6 +126,28 @@ fn with_one_flash_disk_left_dirty_pages_are_written_to_the_cell_disks() {
 }
 
 #[test]
+fn a_clean_stop_and_commands_follow_each_other() {
+    let without_flash = |disks: &MemoryDisks| Volume::open(disks.disks()[..1].to_vec(), options());
+    let (disks, breaker) = (MemoryDisks::new(3), Breaker::new());
+    for _ in 0..8 {
+        let volume = open(&disks, &breaker, true).unwrap();
+        std::thread::scope(|scope| {
+            let command = scope.spawn(|| {
+                let mut modes = [WriteBack, WriteThrough].into_iter().cycle();
+                modes.find_map(|mode| volume.set_flash_cache_mode(mode).err()).expect("commands fail at the end")
+            });
+            volume.close().unwrap();
+            assert_eq!(command.join().unwrap().kind(), ErrorKind::Invalid);
+        });
+        assert_eq!(volume.set_flash_cache_mode(WriteBack).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(volume.drop_flash_cache().unwrap_err().kind(), ErrorKind::Invalid);
+        drop(volume);
+        // The cell disks name no log.
+        without_flash(&disks).unwrap().close().unwrap();
+    }
+}
+
+#[test]
 fn no_page_becomes_older_while_the_mode_changes_and_threads_write() {
     for seed in 1..=8 {
         let (disks, breaker, stop) = (MemoryDisks::new(3), Breaker::new(), AtomicBool::new(false));

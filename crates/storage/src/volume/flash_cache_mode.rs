@@ -11,7 +11,7 @@ use crate::flash::FlashOptions;
 use crate::group::Group;
 use crate::request::{Origin, within};
 use crate::write_back::WriteBackStats;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,8 +73,8 @@ pub(super) struct ModeState {
     writes_back: AtomicBool,
     /// The metadata have a mode of a command that does not hold any more.
     is_outdated: bool,
-    /// Held during a command that begins or ends the log.
-    pub(super) commands: Mutex<()>,
+    /// Held during a command that begins or ends the log, and during a clean stop. Whether the volume was closed.
+    commands: Mutex<bool>,
     /// Held while the log begins or ends, and while a disk that joins the group gets its note.
     pub(super) changing: Mutex<()>,
 }
@@ -96,6 +96,22 @@ impl ModeState {
 }
 
 impl Volume {
+    /// Locks out other commands, and a clean stop. Fails after a clean stop, which has ended the log.
+    pub(super) fn begin_mode_command(&self) -> Result<MutexGuard<'_, bool>> {
+        let is_closed = self.flash_cache_mode.commands.lock();
+        match *is_closed {
+            true => Err(Error::new(ErrorKind::Invalid, "the cell is being stopped")),
+            false => Ok(is_closed),
+        }
+    }
+
+    /// Locks out commands until the end of a clean stop. Later ones fail.
+    pub(super) fn end_mode_commands(&self) -> MutexGuard<'_, bool> {
+        let mut is_closed = self.flash_cache_mode.commands.lock();
+        *is_closed = true;
+        is_closed
+    }
+
     /// Returns the mode that the options or a command selected. [`WriteBackStats::is_on`] says whether write-back is in use.
     pub fn flash_cache_mode(&self) -> FlashCacheMode {
         self.flash_cache_mode.get()
@@ -112,7 +128,7 @@ impl Volume {
     /// Changes the mode while files are in use. On return from a change to WriteThrough, the cell disks have everything. Durable on
     /// return.
     pub fn set_flash_cache_mode(&self, mode: FlashCacheMode) -> Result<()> {
-        let _one_at_a_time = self.flash_cache_mode.commands.lock();
+        let _one_at_a_time = self.begin_mode_command()?;
         match mode {
             FlashCacheMode::WriteBack => self.begin_write_back()?,
             FlashCacheMode::WriteThrough => self.end_write_back()?,

@@ -148,7 +148,11 @@ impl Volume {
 
     /// Makes every change durable and stops. The volume must not be used afterwards.
     pub fn close(&self) -> Result<()> {
-        let close_write_back = || self.group.write_back().map_or(Ok(()), |write_back| write_back.close());
+        let _no_command = self.end_mode_commands();
+        let close_write_back = || {
+            let _changing = self.flash_cache_mode.changing.lock();
+            self.group.write_back().map_or(Ok(()), |write_back| write_back.close())
+        };
         let result = self.sync().and_then(|()| self.close_flash_log()).and_then(|()| close_write_back());
         self.abandon();
         if result.is_ok() {
@@ -246,7 +250,7 @@ impl Volume {
 
     /// Switches the flash cache, the columnar cache on the same disks and write-back off until the next start.
     pub fn drop_flash_cache(&self) -> Result<()> {
-        let _one_at_a_time = self.flash_cache_mode.commands.lock();
+        let _one_at_a_time = self.begin_mode_command()?;
         match self.group.flash() {
             Some(flash) if !flash.is_dropped() => {
                 self.end_write_back()?;
