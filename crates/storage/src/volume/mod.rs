@@ -148,6 +148,10 @@ impl Volume {
 
     /// Makes every change durable and stops. The volume must not be used afterwards.
     pub fn close(&self) -> Result<()> {
+        if let Some(write_back) = self.group.write_back() {
+            // A command that flushes the log ends.
+            write_back.stop();
+        }
         let _no_command = self.end_mode_commands();
         let close_write_back = || {
             let _changing = self.flash_cache_mode.changing.lock();

@@ -34,6 +34,15 @@ impl WriteBackDisk {
         write_back.stripes.write().insert(stripe, inner.clone());
         Self { inner, stripe, write_back }
     }
+
+    /// Returns whether a write of a file may go to the log: if its pages may become dirty, or one is dirty.
+    fn uses_log(&self, log: &Log, ino: u64) -> bool {
+        let object =
+            || self.write_back.objects.lock().get(&Object { stripe: self.stripe, ino, stream: Stream::Data }).cloned();
+        // The state is locked while a record of the file is written.
+        let has_dirty = |object: &Arc<DirtyObject>| object.state.try_lock().is_none_or(|state| !state.pages.is_empty());
+        current().kind != IoKind::Redo && log.takes_pages() || object().as_ref().is_some_and(has_dirty)
+    }
 }
 
 impl FileStore for WriteBackDisk {
@@ -88,7 +97,7 @@ impl FileStore for WriteBackDisk {
         self.inner.has_copies()
     }
     fn write_waits(&self, ino: u64, stream: Stream, range: &Range<u64>) -> bool {
-        let log_waits = || self.write_back.log().is_some_and(Log::writes_wait);
+        let log_waits = || self.write_back.log().is_some_and(|log| self.uses_log(log, ino) && log.writes_wait());
         stream == Stream::Data && log_waits() || self.inner.write_waits(ino, stream, range)
     }
 }

@@ -33,6 +33,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Destages before a clean stop: more than one only if clients still write.
+const CLOSING_DESTAGES: usize = 3;
+
 /// The write-back log of a volume, on the first two disks of its flash cache.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteBackOptions {
@@ -201,11 +204,25 @@ impl WriteBack {
         notes::give_to(disk, None)
     }
 
-    /// Writes all dirty pages to the cell disks, before a clean stop. Nothing changes the files any more.
+    /// Writes all dirty pages to the cell disks and ends the log, before a clean stop. Clients whose mount could not be removed may
+    /// still write: their writes go to the cell disks, and an error leaves the log for the next start if pages stay dirty.
     pub fn close(&self) -> Result<()> {
         self.stop();
         let Some(log) = self.last_log() else { return Ok(()) };
-        self.destage().context(|| "could not write the pages of the write-back log to the cell disks".into())?;
+        log.set_ending(true);
+        let is_dirty = || self.objects().iter().any(|object| object.is_dirty());
+        for _ in 0..CLOSING_DESTAGES {
+            self.destage().context(|| "could not write the pages of the write-back log to the cell disks".into())?;
+            if !is_dirty() {
+                break;
+            }
+        }
+        // A flush that still runs would remove segments, too.
+        let _no_destage = self.destager.destaging.lock();
+        if is_dirty() {
+            let message = "files changed during the stop; the next start writes the pages of the write-back log to the cell disks";
+            return Err(Error::new(ErrorKind::Io, message.to_owned()));
+        }
         log.end()
     }
 

@@ -1,5 +1,5 @@
 //! A disk that can break: every operation then fails, until the disk is repaired. It can also refuse, as a full disk does, to
-//! write and to create files of inodes.
+//! write and to create files of inodes, and hold writes.
 
 use cellar_storage::disk::{Disk, DiskFile, FileStamp, Space, Stream};
 use std::io;
@@ -10,11 +10,19 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// Shared by a disk and its files: the number of operations until the disk breaks, negative if it never breaks.
 #[derive(Debug, Clone)]
-pub struct Breaker(Arc<AtomicI64>, Arc<AtomicBool>);
+pub struct Breaker(Arc<AtomicI64>, Arc<AtomicBool>, Arc<More>);
+
+#[derive(Debug, Default)]
+struct More {
+    says_so: AtomicBool,
+    holds: AtomicBool,
+    held: AtomicBool,
+    refuses_files: AtomicBool,
+}
 
 impl Breaker {
     pub fn new() -> Self {
-        Self(Arc::new(AtomicI64::new(-1)), Arc::default())
+        Self(Arc::new(AtomicI64::new(-1)), Arc::default(), Arc::default())
     }
 
     pub fn break_after(&self, operations: u64) {
@@ -36,6 +44,37 @@ impl Breaker {
 
     pub fn refuse(&self, refuses: bool) {
         self.1.store(refuses, Ordering::SeqCst);
+    }
+
+    /// Refuses to create files of inodes only: existing files have their space.
+    pub fn refuse_files(&self, refuses: bool) {
+        self.2.refuses_files.store(refuses, Ordering::SeqCst);
+    }
+
+    /// Lets the disk say that writes wait.
+    pub fn let_writes_wait(&self) {
+        self.2.says_so.store(true, Ordering::SeqCst);
+    }
+
+    /// Holds writes of files of inodes until [`Self::release_writes`].
+    pub fn hold_writes(&self) {
+        self.2.holds.store(true, Ordering::SeqCst);
+    }
+
+    pub fn release_writes(&self) {
+        self.2.holds.store(false, Ordering::SeqCst);
+    }
+
+    /// Returns whether a write was held.
+    pub fn has_held(&self) -> bool {
+        self.2.held.load(Ordering::SeqCst)
+    }
+
+    fn wait(&self) {
+        while self.2.holds.load(Ordering::SeqCst) {
+            self.2.held.store(true, Ordering::SeqCst);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
     }
 
     fn check_refusal(&self) -> io::Result<()> {
@@ -109,6 +148,9 @@ impl Disk for BreakableDisk {
         self.breaker.check()?;
         if create && self.inner.open(ino, stream, false)?.is_none() {
             self.breaker.check_refusal()?;
+            if self.breaker.2.refuses_files.load(Ordering::SeqCst) {
+                return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+            }
         }
         Ok(self.inner.open(ino, stream, create)?.map(|file| self.wrap(file, true)))
     }
@@ -140,6 +182,9 @@ impl Disk for BreakableDisk {
         self.breaker.check()?;
         self.inner.sync_everything()
     }
+    fn writes_wait(&self) -> bool {
+        self.breaker.2.says_so.load(Ordering::SeqCst)
+    }
 }
 
 impl DiskFile for BreakableFile {
@@ -159,6 +204,9 @@ impl DiskFile for BreakableFile {
         self.inner.prefetch(ranges);
     }
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        if self.is_of_inode {
+            self.breaker.wait();
+        }
         self.breaker.check()?;
         if self.is_of_inode {
             self.breaker.check_refusal()?;

@@ -2,6 +2,7 @@
 
 use super::model::Model;
 use super::*;
+use crate::request::{IoKind, Origin, within};
 use std::time::{Duration, Instant};
 
 const INO: u64 = 20;
@@ -271,6 +272,76 @@ fn a_flash_disk_that_fails_at_any_operation_loses_nothing_and_does_not_count_unt
             }
         }
     }
+}
+
+#[test]
+fn only_writes_that_use_the_log_wait_for_its_flash_disks() {
+    let (machine, cell) = with_dirty_page();
+    let waits = |ino| cell.store.write_waits(ino, Stream::Data, &(0..PAGE));
+    assert!(!waits(INO) && !waits(OTHER));
+    machine.write_at_once();
+    assert!(waits(INO) && waits(OTHER));
+    let redo = Origin { kind: IoKind::Redo, ..Origin::default() };
+    // The file has a dirty page.
+    within(redo, || assert!(waits(INO) && !waits(OTHER)));
+    cell.write_back.flush().unwrap();
+    assert!(!waits(INO) && !waits(OTHER));
+    cell.write_back.cancel_flush();
+    assert!(waits(INO) && waits(OTHER));
+}
+
+/// A log without space: the write destages first, or goes to the cell disks.
+#[test]
+fn a_write_that_finds_the_log_full_destages_first_and_one_that_must_not_wait_is_refused() {
+    let (machine, cell) = with_dirty_page();
+    let log = cell.write_back.last_log().unwrap();
+    let write = |number| cell.write(OTHER, &of_pages(1..2), number);
+    let mut number = 3;
+    while !log.is_nearly_full() {
+        write(number).unwrap();
+        number += 1;
+    }
+    assert_eq!(cell.write_back.stats().destage_requests, 0);
+    // The last segment has space for at most three records.
+    let refused = (0..4).find_map(|_| crate::flash::without_waiting(|| write(number)).err());
+    assert_eq!(refused.unwrap().kind(), io::ErrorKind::WouldBlock);
+    assert_eq!(cell.write_back.stats().destage_requests, 0);
+    write(number + 1).unwrap();
+    // The pages of both files, and the write afterwards is dirty.
+    assert_eq!((cell.write_back.stats().destage_requests, cell.dirty_pages()), (2, 1));
+    assert_eq!((cell.read(INO, &(4..6)).unwrap(), machine.read_below(INO, &(4..6)).0), (vec![2, 2], vec![2, 2]));
+    let (used, max) = log.used_segments();
+    assert!(used < max / 2, "{used} of {max} segments");
+    // A destage that fails refuses the write, and loses nothing.
+    let mut last = number + 1;
+    while !log.is_nearly_full() {
+        last += 1;
+        write(last).unwrap();
+    }
+    machine.hooks.set(|_, _| Err(eio()));
+    while write(last + 1).is_ok() {
+        last += 1;
+    }
+    assert_eq!(cell.read(OTHER, &(2..4)).unwrap(), [last, last]);
+    machine.hooks.clear();
+    cell.file(OTHER).unwrap().sync().unwrap();
+    let machine = machine.crash(Crash::Power, &mut Random::seeded(1));
+    let cell = machine.start_after_crash(BOTH, &[INO, OTHER]).unwrap();
+    assert_eq!(cell.read(OTHER, &(2..4)).unwrap(), [last, last]);
+}
+
+#[test]
+fn without_space_on_a_flash_disk_writes_go_to_the_cell_disks() {
+    let (machine, cell) = with_dirty_page();
+    let log = cell.write_back.last_log().unwrap();
+    cell.write(INO, &of_pages(2..3), 3).unwrap();
+    cell.write(INO, &of_pages(2..3), 4).unwrap();
+    assert_eq!(log.used_segments().0, 1);
+    machine.breakers[1].refuse_files(true);
+    cell.write(OTHER, &of_pages(1..2), 5).unwrap();
+    assert_eq!((cell.dirty_pages(), log.disks(), log.takes_pages()), (0, (2, 2), false));
+    assert_eq!(machine.read_below(OTHER, &(2..4)).0, [5, 5]);
+    assert_eq!(machine.read_below(INO, &(4..6)).0, [4, 4]);
 }
 
 #[test]
