@@ -1876,6 +1876,10 @@ BEGIN
       (SELECT string_agg(format('%I <> 0', n), ' OR ') FROM unnest(counters || growths) n)
       || CASE WHEN kind IN ('os_stat', 'cell_stat') THEN ' OR value IS NOT NULL' WHEN kind = 'database_stat' THEN ' OR true' ELSE '' END
     ELSE 'row_changed' END;
+  -- A cell that was not asked before, or did not answer, has counted since its start.
+  IF kind IN ('cell_disk_stat', 'iorm_stat') THEN
+    changed := format('(%s) AND cell IN (SELECT p.cell FROM p)', changed);
+  END IF;
 
   EXECUTE format(
     'WITH c AS MATERIALIZED (SELECT * FROM awr.unpack_rows($1) x (%7$s)),
@@ -2780,10 +2784,14 @@ BEGIN
 
   SELECT array_agg(s) INTO statement_rows FROM awr.sum_intervals('plan_stat', begin_snap, end_snap, instance) s;
   IF statement_rows IS NULL THEN
-    -- cellar.awr_track_statements is off: pg_stat_statements counts, without CPU time and plans
-    SELECT array_agg(awr.to_document(s - ARRAY['dbid', 'userid', 'toplevel']) || jsonb_build_object('database', s -> 'dbid', 'role', s -> 'userid', 'plan_id', 0))
+    -- cellar.awr_track_statements is off: pg_stat_statements counts, without CPU time and plans. Its maximum, mean and deviation concern
+    -- the time since its reset; without pg_stat_statements.track_planning, its counts and times of planning are zero.
+    SELECT array_agg(awr.to_document(s - ARRAY['dbid', 'userid', 'toplevel', 'max_exec_time', 'mean_exec_time', 'stddev_exec_time']
+                                       - CASE WHEN tracks_planning THEN '{}'::text[] ELSE ARRAY['plans', 'total_plan_time'] END)
+                     || jsonb_build_object('database', s -> 'dbid', 'role', s -> 'userid', 'plan_id', 0))
       INTO statement_rows
-      FROM awr.sum_intervals('statement_stat', begin_snap, end_snap, instance) s WHERE (s ->> 'toplevel')::boolean;
+      FROM (SELECT s, bool_or((s ->> 'plans')::numeric > 0) OVER () AS tracks_planning
+            FROM awr.sum_intervals('statement_stat', begin_snap, end_snap, instance) s WHERE (s ->> 'toplevel')::boolean) s;
   END IF;
   IF cardinality(statement_rows) > 10000 THEN
     statement_rows := awr.leading_statements(statement_rows);
@@ -2847,7 +2855,7 @@ BEGIN
     UNION ALL SELECT 'temp bytes', temp_bytes, 'bytes' FROM d
     UNION ALL SELECT 'enqueue deadlocks', deadlocks, 'deadlocks' FROM d
     UNION ALL SELECT 'execute count', sum((e ->> 'calls')::numeric), 'executions' FROM jsonb_array_elements(statements) e
-    UNION ALL SELECT 'parse count (total)', sum((s ->> 'parses')::numeric), 'parses' FROM awr.sum_intervals('cpu_stat', begin_snap, end_snap, instance) s
+    UNION ALL SELECT 'parse count (total)', nullif(sum((s ->> 'parses')::numeric), 0), 'parses' FROM awr.sum_intervals('cpu_stat', begin_snap, end_snap, instance) s
     UNION ALL SELECT 'parse count (hard)', sum((e ->> 'plans')::numeric), 'plans' FROM jsonb_array_elements(statements) e
     UNION ALL SELECT v.name, raw.value, v.unit
       FROM (VALUES ('redo size', 'pg_stat_wal.wal_bytes', 'bytes'), ('redo entries', 'pg_stat_wal.wal_records', 'records'),
@@ -2918,9 +2926,9 @@ BEGIN
                                             WHERE c.backend_type = 'parallel worker' AND c.instance_id = instance AND c.snap_day = s.snap_day AND c.snap_id = s.snap_id))
                                   || CASE WHEN cell_io IS NOT NULL THEN
                                        (SELECT jsonb_build_object('io_counted_by', 'cells',
-                                                 'reads', coalesce(sum(operations) FILTER (WHERE kind LIKE '% read'), 0), 'read_bytes', coalesce(sum(bytes) FILTER (WHERE kind LIKE '% read'), 0),
-                                                 'read_us', coalesce(sum(time_us) FILTER (WHERE kind LIKE '% read'), 0), 'writes', coalesce(sum(operations) FILTER (WHERE kind LIKE '% write'), 0),
-                                                 'write_bytes', coalesce(sum(bytes) FILTER (WHERE kind LIKE '% write'), 0), 'write_us', coalesce(sum(time_us) FILTER (WHERE kind LIKE '% write'), 0))
+                                                 'reads', sum(operations * (kind LIKE '% read')::int), 'read_bytes', sum(bytes * (kind LIKE '% read')::int),
+                                                 'read_us', sum(time_us * (kind LIKE '% read')::int), 'writes', sum(operations * (kind LIKE '% write')::int),
+                                                 'write_bytes', sum(bytes * (kind LIKE '% write')::int), 'write_us', sum(time_us * (kind LIKE '% write')::int))
                                         FROM awr.cell_io_stat c WHERE c.bucket = -1 AND c.instance_id = instance AND c.snap_day = s.snap_day AND c.snap_id = s.snap_id)
                                      ELSE
                                        (SELECT jsonb_build_object('io_counted_by', 'PostgreSQL', 'reads', sum(blks_read), 'read_bytes', sum(blks_read) * block_bytes,
@@ -3398,7 +3406,7 @@ BEGIN
                     ORDER BY s.elapsed_us DESC LIMIT 5) c),
              (SELECT 'Statements with the most elapsed time in the period: ' || string_agg(c.sql_id || ' (' || c.query_id || ')', ', ' ORDER BY c.elapsed_us DESC) || '.'
               FROM (SELECT awr.sql_id(s.query_id) AS sql_id, s.query_id, s.elapsed_us FROM s ORDER BY s.elapsed_us DESC LIMIT 5) c),
-             'The period contains no statement. Set "cellar.awr_track_statements" to on to collect statements.')
+             'The extension counted no statement in the period. Set "cellar.awr_track_statements" to on: pg_stat_statements has no plans.')
       INTO other;
   END IF;
   RAISE EXCEPTION 'statement % (query identifier %) has no executions and no session samples between AWR snapshots % and %',

@@ -237,6 +237,9 @@ if [ -n "$has_statements" ]; then
     end=$(snapshot)
     check_equal "pg_stat_statements counts statements that the extension does not" "$(statement "$begin" "$end" calls)" 3
     check_equal "it has no CPU time" "$(statement "$begin" "$end" cpu_us)" ""
+    check_equal "its maximum since the reset is no maximum of the period" "$(statement "$begin" "$end" max_us)" ""
+    check_equal "without track_planning, nothing says how many plans were made" \
+        "$(q "SELECT e ->> 'name' FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'statistics') e WHERE e ->> 'name' = 'parse count (hard)'")" ""
     q "ALTER SYSTEM RESET cellar.awr_track_statements"
     q "SELECT pg_reload_conf()" >/dev/null
     wait_for "current_setting('cellar.awr_track_statements') = 'on'"

@@ -13,7 +13,10 @@ const CHARTS: usize = 4;
 
 pub fn sections(view: &View<'_>) -> Vec<Section> {
     if view.document.cell_disks.is_empty() {
-        let missing = view.missing("cell_disk_stat", "no cell stores files of the cluster, or none used its disks");
+        let missing = match view.document.cell_io.is_empty() {
+            true => view.missing("cell_disk_stat", "no cell stores files of the cluster, or none used its disks"),
+            false => view.missing("cell_disk_stat", "the AWR snapshots do not contain I/O by disk"),
+        };
         return vec![Section::new("cell-disk-io", Group::Cells, "Cell Disk I/O").sentence(missing)];
     }
     vec![by_disk(view), latencies(view)]

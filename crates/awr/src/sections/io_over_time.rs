@@ -69,7 +69,7 @@ pub fn section(view: &View<'_>) -> Section {
     };
     let section = match &*first.io_counted_by {
         "cells" => section.note(
-            "requests to the cells of all files of the cluster, counted and timed by the cells; Smart Scans are absent",
+            "requests to the cells, counted and timed by the cells; Smart Scans, and files that are not on a cell, are absent",
         ),
         _ => section
             .note("blocks that PostgreSQL read, from the operating system's cache too; Avg Read needs track_io_timing"),

@@ -235,6 +235,7 @@ fn writes(view: &View<'_>) -> Section {
         Table::new(&columns).with_rows(top(relations(), ROWS, |file| file.write_bytes).into_iter().map(|file| {
             let (name, kind) = match (&*file.index, &*file.class) {
                 ("", "toast") => (&*file.table, "TOAST"),
+                ("", "sequence") => (&*file.table, "SEQUENCE"),
                 ("", _) => (&*file.table, "TABLE"),
                 (index, _) => (index, "INDEX"),
             };

@@ -21,7 +21,8 @@ use std::time::Duration;
 
 /// How often the thread looks at the reserve.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Delay after a pass while more than half of the reserve is free: statements may change the same units all the time.
+/// Delay after a pass that freed nothing, and while more than half of the reserve is free: statements may change the same units
+/// all the time.
 const PASS_INTERVAL: Duration = Duration::from_secs(5);
 /// While more than half of the reserve is free, only units with at least one raw page in this many are stored again.
 const PAGES_PER_RAW_PAGE: u32 = 10;
@@ -39,7 +40,7 @@ struct ChangedUnit {
     pages: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ReserveUse {
     None,
     /// More than half of the reserve is free on each disk.
@@ -58,32 +59,34 @@ fn run(state: &CellState, stopping: &Stopping) {
         log::debug!("could not lower the priority of the recompression thread: {error}");
     }
     while !stopping.is_set() {
+        let mut freed = 0;
         let found = reserve_use(&state.volume);
         if found != ReserveUse::None {
             match catch_unwind(AssertUnwindSafe(|| pass(state, stopping, reserve_use))) {
-                Ok(0) => {}
-                Ok(freed) => {
-                    log::info!("recompression freed {freed} bytes because the reserve of a cell disk is in use")
-                }
+                Ok(bytes) => freed = bytes,
                 Err(_) => log::error!("the recompression of changed units panicked; the next pass follows"),
             }
         }
-        stopping.pause(if found == ReserveUse::Part { PASS_INTERVAL } else { INTERVAL });
+        if freed > 0 {
+            log::info!("recompression freed {freed} bytes because the reserve of a cell disk is in use");
+        }
+        let is_done = found != ReserveUse::None && (freed == 0 || found == ReserveUse::Part);
+        stopping.pause(if is_done { PASS_INTERVAL } else { INTERVAL });
     }
 }
 
 fn reserve_use(volume: &Volume) -> ReserveUse {
+    greatest_use(&volume.disk_spaces())
+}
+
+fn greatest_use(disks: &[DiskSpace]) -> ReserveUse {
     let of_disk = |disk: &DiskSpace| match disk.reserve_free {
         free if free >= disk.reserve => ReserveUse::None,
         free if free > disk.reserve / 2 => ReserveUse::Part,
         _ => ReserveUse::Most,
     };
-    let uses: Vec<ReserveUse> = volume.disk_spaces().iter().map(of_disk).collect();
-    match uses {
-        uses if uses.contains(&ReserveUse::Most) => ReserveUse::Most,
-        uses if uses.contains(&ReserveUse::Part) => ReserveUse::Part,
-        _ => ReserveUse::None,
-    }
+    // A disk that is offline or has left has no size.
+    disks.iter().filter(|disk| disk.total > 0).map(of_disk).max().unwrap_or(ReserveUse::None)
 }
 
 /// Stores changed units again, those with the most raw pages first, until `reserve_use` returns `None`. Returns the freed bytes.
@@ -101,10 +104,16 @@ fn pass(state: &CellState, stopping: &Stopping, reserve_use: impl Fn(&Volume) ->
         }
         match recompress(state, &unit) {
             Ok(bytes) => freed += bytes,
-            // The file was removed meanwhile.
-            Err(CompressionError::Storage(error)) if error.kind() == ErrorKind::Stale => {}
+            // The file was removed meanwhile, or other requests have taken the space for the new unit.
+            Err(CompressionError::Storage(error)) if [ErrorKind::Stale, ErrorKind::NoSpace].contains(&error.kind()) => {
+                log::debug!("{error}");
+            }
             Err(error) => {
-                let ChangedUnit { object, au, .. } = unit;
+                let ChangedUnit { object, au, level, .. } = unit;
+                // It is not tried again until a write changes it.
+                if let Ok(version) = state.volume.au_version(object, au) {
+                    state.incompressible_units.record(object, au, version, level as u32);
+                }
                 log::warn!(
                     "could not compress allocation unit {au} of inode {object} again to free space of the reserve: {error}"
                 );
@@ -121,7 +130,7 @@ fn changed_units(volume: &Volume) -> Vec<ChangedUnit> {
         // A file that was removed meanwhile has no units.
         for AuInfo { au, format, .. } in volume.au_infos(object).unwrap_or_default() {
             if let AuFormat::Unit { tag, superseded, .. } = format
-                && superseded.len() > 0
+                && !superseded.is_empty()
                 && let Some(level) = u8::try_from(tag).ok().and_then(Level::from_u8)
             {
                 changed.push(ChangedUnit {
@@ -171,6 +180,17 @@ mod tests {
 
     const AU_BYTES: usize = 1 << 20;
     const AU_PAGES: u32 = (AU_BYTES / BLOCK_BYTES) as u32;
+
+    #[test]
+    fn the_disk_with_the_least_free_reserve_decides_and_an_offline_disk_does_not_count() {
+        let disk =
+            |total, reserve_free| DiskSpace { path: "disk".into(), total, available: 0, reserve: 64, reserve_free };
+        for (free, expected) in
+            [(64, ReserveUse::None), (63, ReserveUse::Part), (32, ReserveUse::Most), (0, ReserveUse::Most)]
+        {
+            assert_eq!(greatest_use(&[disk(1000, 64), disk(1000, free), disk(0, 0)]), expected, "{free}");
+        }
+    }
 
     #[test]
     fn units_with_the_most_raw_pages_are_stored_again_until_the_reserve_is_free() {

@@ -82,6 +82,8 @@ impl PlacementChanges {
 #[derive(Debug, Default)]
 struct Control {
     is_wanted: bool,
+    /// Number of requests for a rebalance: one that arrives during a rebalance is not fulfilled by it.
+    requests: u64,
     status: RebalanceStatus,
     started: Option<Instant>,
 }
@@ -140,7 +142,7 @@ impl Rebalance {
         let power = contents.group.get(POWER).map_or(power, |power| *power as u32).min(POWER_MAX);
         let status = RebalanceStatus { power, ..RebalanceStatus::default() };
         let is_wanted = value(WANTED) != 0 || group.dropping() != 0;
-        let control = Mutex::new(Control { is_wanted, status, started: None });
+        let control = Mutex::new(Control { is_wanted, requests: 0, status, started: None });
         Ok(Arc::new(Self { control, changes: Mutex::new(unused), ..Self::default() }))
     }
 
@@ -180,7 +182,9 @@ impl Rebalance {
     }
 
     pub(super) fn want(&self) {
-        self.control.lock().is_wanted = true;
+        let mut control = self.control.lock();
+        control.is_wanted = true;
+        control.requests += 1;
         self.wake.notify_all();
     }
 
@@ -302,6 +306,7 @@ impl Volume {
     }
 
     fn try_rebalance(&self) -> Result<()> {
+        let requests = self.rebalance.control.lock().requests;
         self.commit_moves()?;
         // A disk may have joined without its copy sets before a crash.
         self.check_all_online()?;
@@ -326,7 +331,13 @@ impl Volume {
             let is_empty = self.empty_dropping_disks()?;
             if is_balanced && unconverted.is_empty() && is_empty {
                 self.commit_placements(&BTreeSet::new())?;
-                self.rebalance.control.lock().is_wanted = false;
+                {
+                    let mut control = self.rebalance.control.lock();
+                    if control.requests != requests {
+                        return Ok(());
+                    }
+                    control.is_wanted = false;
+                }
                 return self.commit_group_values([(WANTED.to_owned(), None)]);
             }
         }
