@@ -24,6 +24,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Delay after a pass that freed nothing, and while more than half of the reserve is free: statements may change the same units
 /// all the time.
 const PASS_INTERVAL: Duration = Duration::from_secs(5);
+/// A pass ends when the reserve has become smaller by this many bytes, because another program takes what is freed.
+const LOSS_MAX: u64 = 8 << 20;
 /// While more than half of the reserve is free, only units with at least one raw page in this many are stored again.
 const PAGES_PER_RAW_PAGE: u32 = 10;
 /// Memory of an encoding in allocation units: the pages, the parsed columns, and the unit.
@@ -58,9 +60,12 @@ fn run(state: &CellState, stopping: &Stopping) {
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
         log::debug!("could not lower the priority of the recompression thread: {error}");
     }
+    // Passes in succession during which the reserve became smaller.
+    let mut losses = 0u32;
     while !stopping.is_set() {
         let mut freed = 0;
         let found = reserve_use(&state.volume);
+        let free_before = least_free(&state.volume);
         if found != ReserveUse::None {
             match catch_unwind(AssertUnwindSafe(|| pass(state, stopping, reserve_use))) {
                 Ok(bytes) => freed = bytes,
@@ -70,13 +75,25 @@ fn run(state: &CellState, stopping: &Stopping) {
         if freed > 0 {
             log::info!("recompression freed {freed} bytes because the reserve of a cell disk is in use");
         }
+        // Another program takes what is freed.
+        losses = if freed > 0 && least_free(&state.volume) < free_before { losses + 1 } else { 0 };
         let is_done = found != ReserveUse::None && (freed == 0 || found == ReserveUse::Part);
-        stopping.pause(if is_done { PASS_INTERVAL } else { INTERVAL });
+        stopping.pause(match losses {
+            0 if is_done => PASS_INTERVAL,
+            0 => INTERVAL,
+            losses => PASS_INTERVAL.saturating_mul(1 << losses.min(6)),
+        });
     }
 }
 
 fn reserve_use(volume: &Volume) -> ReserveUse {
     greatest_use(&volume.disk_spaces())
+}
+
+/// Returns the free bytes of the reserve on the disk that has the least.
+fn least_free(volume: &Volume) -> u64 {
+    let disks = volume.disk_spaces();
+    disks.iter().filter(|disk| disk.total > 0).map(|disk| disk.reserve_free).min().unwrap_or(0)
 }
 
 fn greatest_use(disks: &[DiskSpace]) -> ReserveUse {
@@ -92,7 +109,11 @@ fn greatest_use(disks: &[DiskSpace]) -> ReserveUse {
 /// Stores changed units again, those with the most raw pages first, until `reserve_use` returns `None`. Returns the freed bytes.
 fn pass(state: &CellState, stopping: &Stopping, reserve_use: impl Fn(&Volume) -> ReserveUse) -> u64 {
     let mut freed = 0;
+    let free_before = least_free(&state.volume);
     for unit in changed_units(&state.volume) {
+        if least_free(&state.volume) + LOSS_MAX < free_before {
+            break;
+        }
         let is_due = match reserve_use(&state.volume) {
             _ if stopping.is_set() => break,
             ReserveUse::None => break,
@@ -156,6 +177,12 @@ fn recompress(state: &CellState, unit: &ChangedUnit) -> Result<u64, CompressionE
     let version = volume.au_version(object, au)?;
     if state.incompressible_units.contains(object, au, version, level as u32)
         || !memory.cover(MEMORY_AUS * volume.au_bytes(object)?)
+    {
+        return Ok(0);
+    }
+    // A client may have compressed the unit again since it was listed.
+    if !matches!(volume.au_info(object, au)?.format, AuFormat::Unit { tag, superseded, .. }
+        if tag == level as u32 && !superseded.is_empty())
     {
         return Ok(0);
     }
