@@ -2110,6 +2110,8 @@ BEGIN
       USING ERRCODE = 'read_only_sql_transaction',
             HINT = 'Store the snapshots of a standby in the repository of another server: cellar awr snapshot --source STANDBY --repository SERVER.';
   END IF;
+  -- Snapshots that are requested at the same time follow each other: the time of each is later than that of the one before.
+  PERFORM pg_advisory_xact_lock(hashtext('awr.create_snapshot'));
   facts := awr.get_facts();
   -- After the time of the snapshot is fixed, so that the repository contains all samples before it.
   PERFORM awr.store_samples();
