@@ -9,6 +9,15 @@ use std::time::Duration;
 
 /// How long the owner waits for the end of the thread, which a disk that hangs may prevent.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// Scheduling priority of threads that encode units for the cell itself.
+const NICENESS: i32 = 10;
+
+/// Lets other threads of the machine go before the calling thread.
+pub fn lower_priority() {
+    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+        log::debug!("could not lower the priority of a background thread: {error}");
+    }
+}
 
 pub struct Background {
     name: &'static str,

@@ -20,6 +20,8 @@ use cellar_scan::{Grant, page_checksum};
 use cellar_storage::request::{Origin, within};
 use cellar_storage::{ColumnsStored, Error, ErrorKind, NewColumns, Result, Volume, stored_bytes};
 
+use crate::background::lower_priority;
+use crate::compression::MEMORY_AUS;
 use crate::compression::throttle::Throttle;
 use crate::relation::DiskObject;
 use crate::state::{Candidate, CellState, MemoryKind};
@@ -28,10 +30,6 @@ const LEVEL: Level = Level::QueryLow;
 /// The place of a level in the table of incompressible units, for allocation units that failed for another reason: they are not
 /// encoded again until a write changes them.
 const FAILED: u32 = 7;
-/// Memory of an encoding in allocation units: the pages, the parsed columns, and the unit.
-const MEMORY_AUS: u64 = 3;
-/// Scheduling priority of the thread.
-const NICENESS: i32 = 10;
 /// Bounds the time until the thread ends.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 const CHECKSUM_AT: usize = 8;
@@ -64,9 +62,7 @@ impl ColumnarFiller {
 }
 
 fn run(state: &CellState) {
-    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-        log::debug!("could not lower the priority of the thread of the columnar cache: {error}");
-    }
+    lower_priority();
     let mut throttle = Throttle::new();
     while let Some(candidate) = state.columnar_candidates.next() {
         let Candidate { object, au, version, .. } = candidate;

@@ -32,6 +32,8 @@ const SLEEP_MAX: Duration = Duration::from_millis(200);
 const BATCH_UNITS_MAX: usize = 64;
 const BATCH_BYTES_MAX: u64 = 64 << 20;
 const BATCH_AGE_MAX: Duration = Duration::from_secs(2);
+/// Memory of an encoding in allocation units: the pages, the parsed columns, and the unit.
+pub const MEMORY_AUS: u64 = 3;
 /// Levels of a report: raw, and one per compression level.
 const LEVELS: usize = COMPRESSION_LEVEL_MAX as usize + 1;
 

@@ -5,8 +5,8 @@
 //! recompression they would use up the reserve. A thread therefore stores allocation units with raw pages again as one unit, in the
 //! format of the present unit: this frees the raw pages and the redo log.
 
-use super::{Compression, CompressionError};
-use crate::background::{Background, Stopping};
+use super::{Compression, CompressionError, MEMORY_AUS};
+use crate::background::{Background, Stopping, lower_priority};
 use crate::relation::{DiskObject, RelationAu};
 use crate::state::{CellState, MemoryKind};
 use cellar_format::units::{AuIndex, BLOCK_BYTES};
@@ -28,10 +28,6 @@ const PASS_INTERVAL: Duration = Duration::from_secs(5);
 const LOSS_MAX: u64 = 8 << 20;
 /// While more than half of the reserve is free, only units with at least one raw page in this many are stored again.
 const PAGES_PER_RAW_PAGE: u32 = 10;
-/// Memory of an encoding in allocation units: the pages, the parsed columns, and the unit.
-const MEMORY_AUS: u64 = 3;
-/// Scheduling priority of the thread.
-const NICENESS: i32 = 10;
 
 /// A compression unit with raw pages.
 struct ChangedUnit {
@@ -57,9 +53,7 @@ pub fn start_recompression(state: &Arc<CellState>) -> std::io::Result<Background
 }
 
 fn run(state: &CellState, stopping: &Stopping) {
-    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-        log::debug!("could not lower the priority of the recompression thread: {error}");
-    }
+    lower_priority();
     // Passes in succession during which the reserve became smaller.
     let mut losses = 0u32;
     while !stopping.is_set() {
@@ -92,8 +86,12 @@ fn reserve_use(volume: &Volume) -> ReserveUse {
 
 /// Returns the free bytes of the reserve on the disk that has the least.
 fn least_free(volume: &Volume) -> u64 {
-    let disks = volume.disk_spaces();
-    disks.iter().filter(|disk| disk.total > 0).map(|disk| disk.reserve_free).min().unwrap_or(0)
+    measured(&volume.disk_spaces()).map(|disk| disk.reserve_free).min().unwrap_or(0)
+}
+
+/// Returns the disks that could be measured: a disk that is offline or has left has no size.
+fn measured(disks: &[DiskSpace]) -> impl Iterator<Item = &DiskSpace> {
+    disks.iter().filter(|disk| disk.total > 0)
 }
 
 fn greatest_use(disks: &[DiskSpace]) -> ReserveUse {
@@ -102,8 +100,7 @@ fn greatest_use(disks: &[DiskSpace]) -> ReserveUse {
         free if free > disk.reserve / 2 => ReserveUse::Part,
         _ => ReserveUse::Most,
     };
-    // A disk that is offline or has left has no size.
-    disks.iter().filter(|disk| disk.total > 0).map(of_disk).max().unwrap_or(ReserveUse::None)
+    measured(disks).map(of_disk).max().unwrap_or(ReserveUse::None)
 }
 
 /// Stores changed units again, those with the most raw pages first, until `reserve_use` returns `None`. Returns the freed bytes.

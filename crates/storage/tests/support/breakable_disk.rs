@@ -1,5 +1,5 @@
 //! A disk that can break: every operation then fails, until the disk is repaired. It can also refuse, as a full disk does, to
-//! write and to create files of inodes, and hold writes.
+//! write and to create files of inodes.
 
 use cellar_storage::disk::{Disk, DiskFile, FileStamp, Space, Stream};
 use std::io;
@@ -15,8 +15,6 @@ pub struct Breaker(Arc<AtomicI64>, Arc<AtomicBool>, Arc<More>);
 #[derive(Debug, Default)]
 struct More {
     says_so: AtomicBool,
-    holds: AtomicBool,
-    held: AtomicBool,
     refuses_files: AtomicBool,
 }
 
@@ -54,27 +52,6 @@ impl Breaker {
     /// Lets the disk say that writes wait.
     pub fn let_writes_wait(&self) {
         self.2.says_so.store(true, Ordering::SeqCst);
-    }
-
-    /// Holds writes of files of inodes until [`Self::release_writes`].
-    pub fn hold_writes(&self) {
-        self.2.holds.store(true, Ordering::SeqCst);
-    }
-
-    pub fn release_writes(&self) {
-        self.2.holds.store(false, Ordering::SeqCst);
-    }
-
-    /// Returns whether a write was held.
-    pub fn has_held(&self) -> bool {
-        self.2.held.load(Ordering::SeqCst)
-    }
-
-    fn wait(&self) {
-        while self.2.holds.load(Ordering::SeqCst) {
-            self.2.held.store(true, Ordering::SeqCst);
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
     }
 
     fn check_refusal(&self) -> io::Result<()> {
@@ -204,9 +181,6 @@ impl DiskFile for BreakableFile {
         self.inner.prefetch(ranges);
     }
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        if self.is_of_inode {
-            self.breaker.wait();
-        }
         self.breaker.check()?;
         if self.is_of_inode {
             self.breaker.check_refusal()?;
