@@ -1831,6 +1831,7 @@ DECLARE
   has_reset boolean;
   reset text;
   increase text := 'c.%1$I - p.%1$I';
+  first text := 'c.%1$I';
   outputs text;
   changed text;
   c_columns text;
@@ -1865,9 +1866,13 @@ BEGIN
     increase := 'greatest(c.%1$I - p.%1$I, 0)';
     reset := '(SELECT y.total < x.total FROM p x JOIN c y USING (name) WHERE name = ''UPTIME'')';
   END IF;
+  -- A cell that was not asked before, or did not answer, has counted since its start.
+  IF kind IN ('cell_stat', 'cell_disk_stat', 'iorm_stat') THEN
+    first := 'CASE WHEN EXISTS (SELECT FROM p k WHERE k.cell = c.cell) THEN c.%1$I END';
+  END IF;
   outputs := concat_ws(', ',
     (SELECT string_agg(format('c.%I', n), ', ') FROM unnest(keys) n),
-    (SELECT string_agg(format('CASE WHEN p.%2$I IS NULL OR reset THEN c.%1$I ELSE ' || increase || ' END AS %1$I', n, keys[1]), ', ') FROM unnest(counters) n),
+    (SELECT string_agg(format('CASE WHEN reset THEN c.%1$I WHEN p.%2$I IS NULL THEN ' || first || ' ELSE ' || increase || ' END AS %1$I', n, keys[1]), ', ') FROM unnest(counters) n),
     (SELECT string_agg(format('c.%I - coalesce(p.%1$I, 0) AS %I', regexp_replace(n, '_growth$', ''), n), ', ') FROM unnest(growths) n),
     (SELECT string_agg(format('c.%I', n), ', ') FROM unnest(gauges) n));
   changed := CASE
@@ -1876,10 +1881,6 @@ BEGIN
       (SELECT string_agg(format('%I <> 0', n), ' OR ') FROM unnest(counters || growths) n)
       || CASE WHEN kind IN ('os_stat', 'cell_stat') THEN ' OR value IS NOT NULL' WHEN kind = 'database_stat' THEN ' OR true' ELSE '' END
     ELSE 'row_changed' END;
-  -- A cell that was not asked before, or did not answer, has counted since its start.
-  IF kind IN ('cell_disk_stat', 'iorm_stat') THEN
-    changed := format('(%s) AND cell IN (SELECT p.cell FROM p)', changed);
-  END IF;
 
   EXECUTE format(
     'WITH c AS MATERIALIZED (SELECT * FROM awr.unpack_rows($1) x (%7$s)),
@@ -2748,6 +2749,7 @@ DECLARE
   cpu jsonb;
   cell_io jsonb;
   names jsonb;
+  jit jsonb;
   statement_rows jsonb[];
   leading_ids bigint[];
   block_bytes int;
@@ -2795,6 +2797,22 @@ BEGIN
       FROM (SELECT s, bool_or((s ->> 'plans')::numeric > 0) OVER () AS tracks_planning
             FROM awr.sum_intervals('statement_stat', begin_snap, end_snap, instance) s WHERE (s ->> 'toplevel')::boolean) s;
   END IF;
+  -- pg_stat_statements counts JIT by statement; the sum is shown with the plan that took most time.
+  SELECT jsonb_object_agg(concat_ws(' ', dbid, userid, queryid), us)
+    INTO jit
+    FROM (SELECT dbid, userid, queryid,
+                 round(sum(coalesce(jit_generation_time, 0) + coalesce(jit_inlining_time, 0) + coalesce(jit_optimization_time, 0)
+                           + coalesce(jit_emission_time, 0))::numeric * 1000) AS us
+          FROM awr.statement_stat c
+          WHERE c.instance_id = instance AND c.snap_day BETWEEN first.snap_day AND last.snap_day
+            AND c.snap_id > begin_snap AND c.snap_id <= end_snap AND c.toplevel AND c.jit_functions > 0
+          GROUP BY 1, 2, 3) j;
+  IF jit IS NOT NULL THEN
+    SELECT array_agg(CASE WHEN place = 1 AND jit ? statement THEN s || jsonb_build_object('jit_us', jit -> statement) ELSE s END)
+      INTO statement_rows
+      FROM (SELECT s, statement, row_number() OVER (PARTITION BY statement ORDER BY s -> 'elapsed_us' DESC) AS place
+            FROM unnest(statement_rows) s, concat_ws(' ', s ->> 'database', s ->> 'role', s ->> 'query_id') statement) r;
+  END IF;
   IF cardinality(statement_rows) > 10000 THEN
     statement_rows := awr.leading_statements(statement_rows);
   END IF;
@@ -2804,21 +2822,10 @@ BEGIN
   SELECT jsonb_agg(s - 'role' - 'rolname' || jsonb_build_object(
                      'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
                      'user', s -> 'rolname', 'toplevel', true, 'how', 'timed',
-                     'text', CASE WHEN (s ->> 'query_id')::bigint = 0 THEN coalesce(s ->> 'text', '(evicted statements)') ELSE t.query END,
-                     'jit_us', j.jit_us))
+                     'text', CASE WHEN (s ->> 'query_id')::bigint = 0 THEN coalesce(s ->> 'text', '(evicted statements)') ELSE t.query END))
     INTO statements
-    FROM (SELECT s, row_number() OVER (PARTITION BY s -> 'database', s -> 'role', s -> 'query_id' ORDER BY s -> 'elapsed_us' DESC) AS place
-          FROM unnest(statement_rows) s) r
-         LEFT JOIN awr.query_text t ON t.instance_id = instance AND t.query_id = (s ->> 'query_id')::bigint
-         -- pg_stat_statements counts JIT by statement; the sum is shown with the plan that took most time.
-         LEFT JOIN (SELECT dbid, userid, queryid,
-                           round(sum(coalesce(jit_generation_time, 0) + coalesce(jit_inlining_time, 0) + coalesce(jit_optimization_time, 0)
-                                     + coalesce(jit_emission_time, 0))::numeric * 1000) AS jit_us
-                    FROM awr.statement_stat c
-                    WHERE c.instance_id = instance AND c.snap_day BETWEEN first.snap_day AND last.snap_day
-                      AND c.snap_id > begin_snap AND c.snap_id <= end_snap AND c.toplevel AND c.jit_functions > 0
-                    GROUP BY 1, 2, 3) j
-           ON place = 1 AND j.dbid = (s ->> 'database')::oid AND j.userid = (s ->> 'role')::oid AND j.queryid = (s ->> 'query_id')::bigint;
+    FROM unnest(statement_rows) s
+         LEFT JOIN awr.query_text t ON t.instance_id = instance AND t.query_id = (s ->> 'query_id')::bigint;
 
   WITH mount AS (
     SELECT s ->> 'kind' AS kind, sum((s ->> 'operations')::numeric) AS operations, sum((s ->> 'bytes')::numeric) AS bytes
@@ -3026,13 +3033,12 @@ BEGIN
                             'tablespace', coalesce(names -> 'tablespace' -> (f ->> 'tablespace'), f -> 'tablespace')))
                    FROM jsonb_array_elements(awr.cell_files(begin_snap, end_snap, instance)) f),
     'cell_statistics', (SELECT jsonb_agg(s - 'stats_reset') FROM awr.sum_intervals('cell_stat', begin_snap, end_snap, instance) s),
-    'cell_disks', (WITH d AS MATERIALIZED (SELECT s FROM awr.sum_intervals('cell_disk_stat', begin_snap, end_snap, instance) s)
-                   SELECT jsonb_agg(d.s - 'bucket' - 'stats_reset' || jsonb_build_object(
-                            'histogram', (SELECT jsonb_agg(coalesce(h.n, 0) ORDER BY b) FROM generate_series(0, 31) b
-                                          LEFT JOIN (SELECT (e.s ->> 'bucket')::int AS bucket, (e.s ->> 'operations')::numeric AS n FROM d e
-                                                     WHERE (e.s -> 'cell', e.s -> 'disk', e.s -> 'operation', e.s -> 'disk_type')
-                                                           = (d.s -> 'cell', d.s -> 'disk', d.s -> 'operation', d.s -> 'disk_type')) h ON h.bucket = b)))
-                   FROM d WHERE (d.s ->> 'bucket')::int = -1),
+    'cell_disks', (SELECT jsonb_agg(total - 'bucket' - 'stats_reset' || jsonb_build_object(
+                            'histogram', (SELECT jsonb_agg(coalesce((counts ->> b::text)::numeric, 0) ORDER BY b) FROM generate_series(0, 31) b)))
+                   FROM (SELECT (jsonb_agg(s) FILTER (WHERE s ->> 'bucket' = '-1')) -> 0 AS total, jsonb_object_agg(s ->> 'bucket', s -> 'operations') AS counts
+                         FROM awr.sum_intervals('cell_disk_stat', begin_snap, end_snap, instance) s
+                         GROUP BY s -> 'cell', s -> 'disk_type', s -> 'disk', s -> 'operation') d
+                   WHERE total IS NOT NULL),
     'iorm', (SELECT jsonb_agg(s - 'stats_reset' - 'database_id') FROM awr.sum_intervals('iorm_stat', begin_snap, end_snap, instance) s),
     'slru', (SELECT jsonb_agg(s) FROM awr.sum_intervals('slru_stat', begin_snap, end_snap, instance) s),
     'replication', (SELECT jsonb_agg(r ORDER BY r.application, r.pid)

@@ -215,6 +215,13 @@ else
 fi
 check_equal "no figure is negative after an eviction" "$(negative "$begin" "$end")" ""
 
+# ---- a cell that was not asked before ----
+
+cell_row() { printf '{"cell": "%s", "name": "flash_cache_hits", "total": %s, "value": null, "stats_reset": "1"}' "$1" "$2"; }
+check_equal "what a cell counted before the first AWR snapshot that asked it is not counted" "$(sql sources postgres -c "BEGIN" \
+    -c "SELECT awr.store_kind('cell_stat', current_date, 999999, 1, '[$(cell_row old 7), $(cell_row new 1000)]', '[$(cell_row old 5)]')" \
+    -c "SELECT string_agg(cell || ' ' || total, ', ') FROM awr.cell_stat WHERE snap_id = 999999" -c "ROLLBACK" | grep .)" "old 2"
+
 # ---- statements that pg_stat_statements counts ----
 
 if [ -n "$has_statements" ]; then
@@ -225,6 +232,12 @@ if [ -n "$has_statements" ]; then
     end=$(snapshot)
     if [ "$(q "SELECT pg_jit_available()")" = t ]; then
         check "the report has the JIT time of a statement" test "$(statement "$begin" "$end" jit_us)" -gt 0
+        # Beyond 10,000 statements, the report lists the leading ones.
+        check_equal "the report has it among thousands of statements, too" "$(sql sources postgres -c "BEGIN" \
+            -c "INSERT INTO awr.plan_stat SELECT (jsonb_populate_record(p, jsonb_build_object('query_id', n, 'plan_id', n))).*
+                FROM (SELECT p FROM awr.plan_stat p WHERE snap_id = $end LIMIT 1) x, generate_series(1, 10001) n" \
+            -c "SELECT e -> 'jit_us' FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'statements') e WHERE e ->> 'text' ~ 'sum\(jitted'" \
+            -c "ROLLBACK")" "$(statement "$begin" "$end" jit_us)"
     else
         skip "JIT times: PostgreSQL cannot compile"
     fi
