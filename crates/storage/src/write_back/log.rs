@@ -19,7 +19,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
@@ -151,6 +151,8 @@ pub struct Log {
     /// The note of the cell disks. Held while it changes.
     note: Mutex<Note>,
     tail: Mutex<Tail>,
+    /// The segments in use. Readers of this number do not wait for a flash disk that creates a segment with the tail locked.
+    used: AtomicUsize,
     /// A record was written, or its write failed.
     written: Condvar,
     /// By number of the flash disk: the threads for operations that other disks perform at the same time.
@@ -203,6 +205,7 @@ impl Log {
             segments_max,
             note: Mutex::new(note),
             tail: Mutex::new(tail),
+            used: AtomicUsize::new(0),
             flushing: Mutex::new(()),
             flushed: AtomicU64::new(0),
             is_broken: AtomicBool::new(false),
@@ -221,7 +224,7 @@ impl Log {
 
     /// Returns the segments in use, and the maximum.
     pub fn used_segments(&self) -> (usize, usize) {
-        (self.tail.lock().used(), self.segments_max)
+        (self.used.load(Ordering::Acquire), self.segments_max)
     }
 
     /// Returns whether pages may soon be refused.
@@ -286,7 +289,6 @@ impl Log {
 
     /// Returns whether a write of a record may wait for a flash disk, or for space.
     pub fn writes_wait(&self) -> bool {
-        // In this order: the number of segments in use waits while a segment is created.
         self.disks.iter().any(|disk| disk.writes_wait()) || self.is_nearly_full()
     }
 
@@ -484,6 +486,7 @@ impl Log {
         if let Some((full, _)) = tail.open.replace((Arc::new(segment), 0)) {
             tail.closed.push_back(full);
         }
+        self.used.store(tail.used(), Ordering::Release);
         Ok(())
     }
 
@@ -568,6 +571,7 @@ impl Log {
             let removed = tail.closed.drain(..unused).collect();
             let open = tail.open.as_ref().map(|(open, _)| open.first);
             tail.oldest = tail.closed.front().map(|segment| segment.first).or(open).unwrap_or(tail.next);
+            self.used.store(tail.used(), Ordering::Release);
             removed
         };
         let appended = match self.append(Purpose::Destage, &[], &[]) {
@@ -602,6 +606,7 @@ impl Log {
             // Their space is free when nothing has them open.
             let mut tail = self.tail.lock();
             (tail.open, tail.closed, tail.unsynced) = Default::default();
+            self.used.store(0, Ordering::Release);
         }
         remove_segments(&self.disks);
         Ok(())

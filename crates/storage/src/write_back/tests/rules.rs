@@ -10,6 +10,9 @@ const OTHER: u64 = 21;
 /// For a thread that waits for something that the rules make impossible.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// For a thread that waits for something that the rules make happen.
+const HOPELESS: Duration = Duration::from_secs(20);
+
 /// Returns false if something does not happen in a time in which it happens without the rule. The outcome must not depend on
 /// the result.
 fn happens(what: impl Fn() -> bool) -> bool {
@@ -412,6 +415,51 @@ fn after_a_panic_in_a_write_nothing_relies_on_later_records() {
         let cell = machine.start_after_crash(BOTH, &[INO, OTHER]).unwrap();
         assert_eq!(cell.read(INO, &(4..6)).unwrap(), [2, 2]);
     }
+}
+
+#[test]
+fn redo_waits_neither_for_a_new_segment_nor_for_a_destage() {
+    let (machine, cell) = with_dirty_page();
+    let log = cell.write_back.last_log().unwrap();
+    for number in 3..5 {
+        cell.write(INO, &of_pages(2..3), number).unwrap();
+    }
+    let redo = |bytes: &[u8]| {
+        let file = cell.file(OTHER).unwrap();
+        assert!(!cell.store.write_waits(OTHER, Stream::Data, &(0..PAGE)));
+        file.write_at(bytes, 0).and_then(|()| file.sync())
+    };
+    let of_redo = Origin { kind: IoKind::Redo, ..Origin::default() };
+    assert_eq!(log.used_segments().0, 1);
+    machine.breakers[0].hold_writes();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| cell.write(INO, &of_pages(2..3), 5).unwrap());
+        while !machine.breakers[0].has_held() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let synced = scope.spawn(|| within(of_redo, || redo(&bytes_of(6, 2)).unwrap()));
+        let started = Instant::now();
+        while !synced.is_finished() && started.elapsed() < HOPELESS {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_synced = synced.is_finished();
+        machine.breakers[0].release_writes();
+        synced.join().unwrap();
+        writer.join().unwrap();
+        assert!(is_synced, "redo waited for a flash disk");
+    });
+    assert_eq!(machine.read_below(OTHER, &(0..2)).0, [6, 6]);
+    // A destage makes no space for redo.
+    while !log.is_nearly_full() {
+        cell.write(INO, &of_pages(2..3), 7).unwrap();
+    }
+    machine.hooks.set(|ino, operation| match operation {
+        Operation::Write { .. } if ino == OTHER => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+        _ => Ok(()),
+    });
+    let refused = within(of_redo, || redo(&bytes_of(8, 2))).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+    assert_eq!(cell.write_back.stats().destage_requests, 0);
 }
 
 /// A log without space: the write destages first, or goes to the cell disks.
