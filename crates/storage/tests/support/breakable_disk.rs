@@ -16,6 +16,7 @@ pub struct Breaker(Arc<AtomicI64>, Arc<AtomicBool>, Arc<More>);
 struct More {
     says_so: AtomicBool,
     holds: AtomicBool,
+    holds_one: AtomicBool,
     held: AtomicBool,
     refuses_files: AtomicBool,
     panics: AtomicBool,
@@ -67,6 +68,12 @@ impl Breaker {
         self.2.holds.store(true, Ordering::SeqCst);
     }
 
+    /// As [`Self::hold_writes`], for the next one only.
+    pub fn hold_one_write(&self) {
+        self.2.holds_one.store(true, Ordering::SeqCst);
+        self.hold_writes();
+    }
+
     pub fn release_writes(&self) {
         self.2.holds.store(false, Ordering::SeqCst);
     }
@@ -77,6 +84,9 @@ impl Breaker {
     }
 
     fn wait(&self) {
+        if self.2.holds_one.load(Ordering::SeqCst) && self.2.held.swap(true, Ordering::SeqCst) {
+            return;
+        }
         while self.2.holds.load(Ordering::SeqCst) {
             self.2.held.store(true, Ordering::SeqCst);
             std::thread::sleep(std::time::Duration::from_millis(1));

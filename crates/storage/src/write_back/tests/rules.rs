@@ -316,8 +316,9 @@ fn a_write_and_a_sync_return_when_both_flash_disks_have_the_record() {
                 cell.store.sync_everything().unwrap();
                 is_synced.store(true, Ordering::SeqCst);
             });
-            assert!(!happens(|| is_written.load(Ordering::SeqCst) || is_synced.load(Ordering::SeqCst)), "disk {disk}");
+            let has_returned = happens(|| is_written.load(Ordering::SeqCst) || is_synced.load(Ordering::SeqCst));
             machine.breakers[disk].release_writes();
+            assert!(!has_returned, "disk {disk}");
         });
         let mut random = Random::seeded(1);
         for present in [only(0), only(1)] {
@@ -351,6 +352,31 @@ fn records_of_several_files_are_written_at_the_same_time_and_a_flush_makes_all_o
         let cell = machine.start_after_crash(present, &[INO, OTHER]).unwrap();
         assert_eq!(cell.read(INO, &(3..7)).unwrap(), [1, 3, 3, 1]);
         assert_eq!(cell.read(OTHER, &(1..5)).unwrap(), [1, 3, 3, 1]);
+    }
+}
+
+#[test]
+fn a_sync_waits_for_earlier_records_of_other_files() {
+    let (machine, cell) = with_dirty_page();
+    cell.write(OTHER, &of_pages(1..2), 2).unwrap();
+    // The cell disks name both files, so the sync below waits for nothing but the record.
+    [INO, OTHER].iter().for_each(|ino| cell.file(*ino).unwrap().sync().unwrap());
+    machine.breakers[1].hold_one_write();
+    std::thread::scope(|scope| {
+        scope.spawn(|| cell.write(INO, &of_pages(2..3), 3).unwrap());
+        while !machine.breakers[1].has_held() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        cell.write(OTHER, &of_pages(1..2), 3).unwrap();
+        let synced = scope.spawn(|| cell.file(OTHER).unwrap().sync().unwrap());
+        let has_returned = happens(|| synced.is_finished());
+        machine.breakers[1].release_writes();
+        assert!(!has_returned, "the log says that an earlier record is durable which a flash disk lacks");
+    });
+    for present in [only(0), only(1)] {
+        let machine = machine.crash(Crash::Power, &mut Random::seeded(1));
+        let cell = machine.start_after_crash(present, &[INO, OTHER]).unwrap();
+        assert_eq!((cell.read(INO, &(4..6)).unwrap(), cell.read(OTHER, &(2..4)).unwrap()), (vec![3, 3], vec![3, 3]));
     }
 }
 
