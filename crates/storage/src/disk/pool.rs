@@ -4,6 +4,7 @@
 //! its caller stops waiting never begins.
 
 use parking_lot::{Condvar, Mutex};
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -17,6 +18,31 @@ const THREADS_MAX: usize = 64;
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
 type Job = Box<dyn FnOnce() + Send>;
+type MayStopWaiting = Box<dyn Fn() -> bool>;
+
+thread_local! {
+    static MAY_STOP_WAITING: RefCell<Option<MayStopWaiting>> = const { RefCell::new(None) };
+}
+
+/// Restores the previous value, also after a panic.
+struct Restore(Option<MayStopWaiting>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        MAY_STOP_WAITING.set(self.0.take());
+    }
+}
+
+/// Runs `work`. When the time of one of its operations is over, the operation is waited for once more unless `may_stop` returns true.
+/// `may_stop` must not use a disk.
+pub fn waiting_until<T>(may_stop: impl Fn() -> bool + 'static, work: impl FnOnce() -> T) -> T {
+    let _restore = Restore(MAY_STOP_WAITING.replace(Some(Box::new(may_stop))));
+    work()
+}
+
+fn may_stop_waiting() -> bool {
+    MAY_STOP_WAITING.with_borrow(|may_stop| may_stop.as_ref().is_none_or(|may_stop| may_stop()))
+}
 
 #[derive(Default)]
 struct State {
@@ -35,6 +61,8 @@ struct State {
 pub struct Pool {
     state: Mutex<State>,
     ready: Condvar,
+    /// A change ended whose caller had stopped waiting.
+    late_change_ended: Condvar,
 }
 
 impl std::fmt::Debug for Pool {
@@ -70,9 +98,14 @@ impl Pool {
         timeout: Duration,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        if !self.state.lock().late_changes.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "an earlier change of the disk has not ended"));
+        let mut state = self.state.lock();
+        while !state.late_changes.is_empty() {
+            if may_stop_waiting() {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "an earlier change of the disk has not ended"));
+            }
+            self.late_change_ended.wait_for(&mut state, timeout);
         }
+        drop(state);
         self.run_operation(timeout, true, work)
     }
 
@@ -91,7 +124,13 @@ impl Pool {
                 let _ = sender.send(work());
             }
         })?;
-        match receiver.recv_timeout(timeout) {
+        let received = loop {
+            match receiver.recv_timeout(timeout) {
+                Err(RecvTimeoutError::Timeout) if !may_stop_waiting() => {}
+                received => break received,
+            }
+        };
+        match received {
             Ok(result) => result,
             Err(RecvTimeoutError::Timeout) => {
                 is_abandoned.store(true, Ordering::Release);
@@ -142,7 +181,9 @@ impl Pool {
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
             state = self.state.lock();
             state.since.remove(&id);
-            state.late_changes.remove(&id);
+            if state.late_changes.remove(&id) {
+                self.late_change_ended.notify_all();
+            }
             if result.is_err() {
                 log::error!("an operation on a cell disk panicked");
             }

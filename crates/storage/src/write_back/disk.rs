@@ -140,30 +140,37 @@ impl WriteBackFile {
         Ok(false)
     }
 
-    /// Writes pages to the log that are dirty afterwards, and all others to the cell disks.
-    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+    /// Writes pages to the log that are dirty afterwards. Returns all others.
+    fn write_dirty(&self, data: &[u8], offset: u64) -> io::Result<Vec<Range<u32>>> {
         let range = offset..offset + data.len() as u64;
         let pages = pages_of(&range);
         let mut through = Vec::new();
-        {
-            let mut state = self.object.state.lock();
-            // With the state locked: the log in which pages are dirty does not end meanwhile.
-            let Some(log) = self.write_back.log().filter(|_| !state.is_removed) else {
-                drop(state);
-                return self.write_through(data, offset);
-            };
-            let all = self.is_wanted(log, &range)?;
-            let is_dirty: Vec<bool> = pages.clone().map(|page| all || state.pages.contains_key(&page)).collect();
-            let mut first = pages.start;
-            for run in is_dirty.chunk_by(|one, next| one == next) {
-                let run_pages = first..first + run.len() as u32;
-                match run[0] {
-                    true => self.write_run(log, &mut state, &run_pages, (data, offset))?,
-                    false => through.push(run_pages.clone()),
-                }
-                first = run_pages.end;
+        let mut state = self.object.state.lock();
+        // With the state locked: the log in which pages are dirty does not end meanwhile.
+        let Some(log) = self.write_back.log().filter(|_| !state.is_removed) else { return Ok(vec![pages]) };
+        let all = self.is_wanted(log, &range)?;
+        let is_dirty: Vec<bool> = pages.clone().map(|page| all || state.pages.contains_key(&page)).collect();
+        let mut first = pages.start;
+        for run in is_dirty.chunk_by(|one, next| one == next) {
+            let run_pages = first..first + run.len() as u32;
+            match run[0] {
+                true => self.write_run(log, &mut state, &run_pages, (data, offset))?,
+                false => through.push(run_pages.clone()),
             }
+            first = run_pages.end;
         }
+        Ok(through)
+    }
+
+    /// Writes pages to the log that are dirty afterwards, and all others to the cell disks.
+    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        let range = offset..offset + data.len() as u64;
+        let mut through = Vec::new();
+        self.write_back.with_space(|| {
+            through = self.write_dirty(data, offset)?;
+            Ok(())
+        })?;
+        // A destage makes no space on the cell disks.
         for run in through {
             let start = offset.max(u64::from(run.start) * PAGE);
             let end = range.end.min(u64::from(run.end) * PAGE);
@@ -287,7 +294,7 @@ impl DiskFile for WriteBackFile {
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
         match self.write_back.log() {
             Some(log) if !data.is_empty() && offset.saturating_add(data.len() as u64) <= PAGES_MAX * PAGE => {
-                self.write_back.with_space(|| self.write(data, offset))?;
+                self.write(data, offset)?;
                 self.write_back.destage_if_due(log);
                 Ok(())
             }

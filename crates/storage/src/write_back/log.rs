@@ -10,18 +10,26 @@
 
 use super::format::{BLOCK, Note, PAGE, PAGE_BYTES, PAGES_MAX, Piece, RecordHeader};
 use super::{WriteBackStats, notes};
+use crate::disk::pool::{Pool, waiting_until};
 use crate::disk::{Disk, DiskFile, Stream};
 use crate::flash::{CellDisks, Generation};
-use parking_lot::{Mutex, MutexGuard};
-use std::collections::VecDeque;
+use crate::request::Expedited;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
 
 /// Inode numbers of segments on flash disks begin here, above those of the flash cache.
 const SEGMENT_INO_FIRST: u64 = 1 << 40;
 /// After a flash disk had no space, pages become dirty again after this time, in nanoseconds.
 const SPACE_RETRY_DELAY: i64 = 5_000_000_000;
+/// An operation of the last flash disk fails if the disk has not answered after this time. Longer than the kernel repeats an operation
+/// of a device.
+const LAST_DISK_PATIENCE: Duration = Duration::from_secs(300);
 
 /// What a record is for. A destage must find space for its records, whatever was written before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,8 +82,10 @@ struct Tail {
     open: Option<(Arc<Segment>, u64)>,
     /// Oldest first.
     closed: VecDeque<Arc<Segment>>,
-    /// Segments with records that are not durable.
+    /// Segments with records that were written and are not durable.
     unsynced: Vec<Arc<Segment>>,
+    /// Sequences of the records that are being written.
+    writing: BTreeSet<u64>,
 }
 
 impl Tail {
@@ -102,6 +112,32 @@ pub struct Appended {
     pub sequence: u64,
 }
 
+/// Decides whether a flash disk fails because it is late. A stall that all flash disks have in common must not end the log: one disk
+/// stays, and its operations are waited for. They are not repeated: the kernel reports an error of a sync once.
+#[derive(Debug)]
+struct LateDisks {
+    /// By number of the flash disk: whether it failed, or an operation of it is not waited for any more.
+    is_lost: Mutex<Vec<bool>>,
+    /// How often the last disk was late.
+    #[cfg(test)]
+    waited: AtomicU32,
+}
+
+impl LateDisks {
+    /// Returns whether an operation of a disk that began at a time may fail because it is late. The disk is lost then.
+    fn may_fail(&self, disk: usize, began: Instant) -> bool {
+        let mut is_lost = self.is_lost.lock();
+        let has_other = is_lost.iter().enumerate().any(|(other, is_lost)| other != disk && !is_lost);
+        if is_lost[disk] || has_other || began.elapsed() >= LAST_DISK_PATIENCE {
+            is_lost[disk] = true;
+            return true;
+        }
+        #[cfg(test)]
+        self.waited.fetch_add(1, Ordering::SeqCst);
+        false
+    }
+}
+
 #[derive(Debug)]
 pub struct Log {
     disks: Vec<Arc<dyn Disk>>,
@@ -111,9 +147,16 @@ pub struct Log {
     segments_max: usize,
     /// By number of the flash disk. Set after the cell disks record that the disk does not count.
     failed: Vec<AtomicBool>,
+    late: Arc<LateDisks>,
     /// The note of the cell disks. Held while it changes.
     note: Mutex<Note>,
     tail: Mutex<Tail>,
+    /// The segments in use. Readers of this number do not wait for a flash disk that creates a segment with the tail locked.
+    used: AtomicUsize,
+    /// A record was written, or its write failed.
+    written: Condvar,
+    /// By number of the flash disk: the threads for operations that other disks perform at the same time.
+    pools: Vec<Arc<Pool>>,
     /// Held during a flush.
     flushing: Mutex<()>,
     flushed: AtomicU64,
@@ -143,11 +186,18 @@ impl Log {
     ) -> crate::error::Result<Self> {
         let note = Note { generation, value: (1 << disks.len()) - 1 };
         notes::write(cell_disks.as_ref(), Some(&note))?;
-        let (open, closed, unsynced) = (None, VecDeque::new(), Vec::new());
+        let (open, closed, unsynced, writing) = (None, VecDeque::new(), Vec::new(), BTreeSet::new());
         let next_ino = former.map_or(SEGMENT_INO_FIRST, |former| former.tail.lock().next_ino);
-        let tail = Tail { next: 1, oldest: 1, next_ino, open, closed, unsynced };
+        let tail = Tail { next: 1, oldest: 1, next_ino, open, closed, unsynced, writing };
         Ok(Self {
             failed: disks.iter().map(|_| AtomicBool::new(false)).collect(),
+            late: Arc::new(LateDisks {
+                is_lost: Mutex::new(vec![false; disks.len()]),
+                #[cfg(test)]
+                waited: AtomicU32::new(0),
+            }),
+            written: Condvar::new(),
+            pools: disks.iter().map(|_| Arc::default()).collect(),
             disks,
             cell_disks,
             generation,
@@ -155,6 +205,7 @@ impl Log {
             segments_max,
             note: Mutex::new(note),
             tail: Mutex::new(tail),
+            used: AtomicUsize::new(0),
             flushing: Mutex::new(()),
             flushed: AtomicU64::new(0),
             is_broken: AtomicBool::new(false),
@@ -173,7 +224,7 @@ impl Log {
 
     /// Returns the segments in use, and the maximum.
     pub fn used_segments(&self) -> (usize, usize) {
-        (self.tail.lock().used(), self.segments_max)
+        (self.used.load(Ordering::Acquire), self.segments_max)
     }
 
     /// Returns whether pages may soon be refused.
@@ -238,8 +289,18 @@ impl Log {
 
     /// Returns whether a write of a record may wait for a flash disk, or for space.
     pub fn writes_wait(&self) -> bool {
-        // In this order: the number of segments in use waits for records that are being written.
         self.disks.iter().any(|disk| disk.writes_wait()) || self.is_nearly_full()
+    }
+
+    /// Returns how often an operation of the last flash disk was waited for once more.
+    #[cfg(test)]
+    pub fn waits_for_last_disk(&self) -> u32 {
+        self.late.waited.load(Ordering::SeqCst)
+    }
+
+    #[cfg(test)]
+    pub fn records_being_written(&self) -> usize {
+        self.tail.lock().writing.len()
     }
 
     /// Returns whether records can be written.
@@ -261,6 +322,7 @@ impl Log {
         notes::write(self.cell_disks.as_ref(), Some(&left)).map_err(|error| io::Error::other(error.to_string()))?;
         *note = left;
         self.failed[disk].store(true, Ordering::Release);
+        self.late.is_lost.lock()[disk] = true;
         let (path, others) = (self.disks[disk].path().display(), left.value.count_ones());
         match others {
             0 => log::error!(
@@ -277,59 +339,114 @@ impl Log {
 
     /// Runs `work` for each flash disk that has not failed. A disk whose operation fails leaves the log. Fails if no disk is left.
     fn on_each(&self, work: impl Fn(usize, &Arc<dyn Disk>) -> io::Result<()>) -> io::Result<()> {
+        let run = |number| (number, on_disk(&self.late, number, || work(number, &self.disks[number])));
+        self.finish_on_each(|| self.left().map(run).collect())
+    }
+
+    /// As [`Self::on_each`], on all flash disks at the same time if their operations wait.
+    fn on_each_at_once(
+        &self,
+        work: impl Fn(usize, &Arc<dyn Disk>) -> io::Result<()> + Clone + Send + 'static,
+    ) -> io::Result<()> {
+        self.finish_on_each(|| {
+            let mut left = self.left();
+            let Some(first) = left.next() else { return Vec::new() };
+            let others: Vec<_> = left.map(|number| (number, self.begin_on(number, work.clone()))).collect();
+            let on_first = || on_disk(&self.late, first, || work(first, &self.disks[first]));
+            let on_first = catch_unwind(AssertUnwindSafe(on_first));
+            // Also after a panic: no operation on a disk outlives the call.
+            let others: Vec<_> = others.into_iter().map(|(number, wait)| (number, wait())).collect();
+            let on_first = on_first.unwrap_or_else(|panic| resume_unwind(panic));
+            std::iter::once((first, on_first)).chain(others).collect()
+        })
+    }
+
+    /// Begins `work` of a flash disk, in another thread if its operations wait. The returned function waits for the end.
+    fn begin_on(
+        &self,
+        number: usize,
+        work: impl Fn(usize, &Arc<dyn Disk>) -> io::Result<()> + Clone + Send + 'static,
+    ) -> Box<dyn FnOnce() -> io::Result<()>> {
+        let (disk, late) = (self.disks[number].clone(), self.late.clone());
+        if disk.writes_wait() {
+            let (sender, receiver) = sync_channel(1);
+            let (work, disk, late) = (work.clone(), disk.clone(), late.clone());
+            let spawned = self.pools[number].spawn(move || {
+                let result = on_disk(&late, number, || work(number, &disk));
+                // When the caller goes on, the thread has nothing of the disk open.
+                drop((work, disk));
+                // The caller waits, so the result is received.
+                drop(sender.send(result));
+            });
+            if spawned.is_ok() {
+                let panicked = |_| Err(io::Error::other("an operation on a flash disk panicked"));
+                return Box::new(move || receiver.recv().unwrap_or_else(panicked));
+            }
+        }
+        Box::new(move || on_disk(&late, number, || work(number, &disk)))
+    }
+
+    /// Returns the numbers of the flash disks that have not failed.
+    fn left(&self) -> impl Iterator<Item = usize> {
+        (0..self.disks.len()).filter(|number| !self.is_failed(*number))
+    }
+
+    /// Leaves out the flash disks whose operations failed.
+    fn finish_on_each(&self, work: impl FnOnce() -> Vec<(usize, io::Result<()>)>) -> io::Result<()> {
         if !self.is_writable() {
             return Err(io::Error::other("an earlier write to the write-back log failed"));
         }
-        let result = self.try_on_each(work);
+        let results = {
+            let _breaks = BreaksByPanic(self);
+            // Other writers and syncs wait for the log.
+            let _expedited = Expedited::begin();
+            work()
+        };
+        let mut failures = results.into_iter().filter_map(|(number, result)| Some((number, result.err()?)));
+        let result = failures.try_for_each(|(number, error)| self.fail_disk(number, &error));
+        let result = result.and_then(|()| match self.is_alive() {
+            true => Ok(()),
+            false => Err(io::Error::other("all flash disks of the write-back log have failed")),
+        });
         if result.is_err() {
             self.is_broken.store(true, Ordering::Release);
         }
         result
     }
 
-    fn try_on_each(&self, work: impl Fn(usize, &Arc<dyn Disk>) -> io::Result<()>) -> io::Result<()> {
-        for (number, disk) in self.disks.iter().enumerate() {
-            if !self.is_failed(number)
-                && let Err(error) = work(number, disk)
-            {
-                self.fail_disk(number, &error)?;
-            }
-        }
-        match self.is_alive() {
-            true => Ok(()),
-            false => Err(io::Error::other("all flash disks of the write-back log have failed")),
-        }
-    }
-
-    /// Appends a record. Its pages count as pages of the index.
+    /// Appends a record. Its pages count as pages of the index. Records of several callers are written at the same time.
     pub fn append(&self, purpose: Purpose, pieces: &[Piece], payload: &[u8]) -> Result<Appended, Refused> {
-        let mut tail = self.tail.lock();
         let length = (BLOCK + payload.len()) as u64;
         assert!(length <= self.segment_bytes, "a record of {length} bytes");
-        let fits = |(_, used): &(Arc<Segment>, u64)| used + length <= self.segment_bytes;
-        if !tail.open.as_ref().is_some_and(fits) {
-            if tail.used() + purpose.spare() >= self.segments_max {
-                return Err(Refused::Full);
+        let (segment, start, numbers) = {
+            let mut tail = self.tail.lock();
+            let fits = |(_, used): &(Arc<Segment>, u64)| used + length <= self.segment_bytes;
+            if !tail.open.as_ref().is_some_and(fits) {
+                if tail.used() + purpose.spare() >= self.segments_max {
+                    return Err(Refused::Full);
+                }
+                self.open_segment(&mut tail)?;
             }
-            self.open_segment(&mut tail)?;
-        }
-        let (segment, start) = tail.open.clone().expect("a segment is open");
-        let numbers = (tail.next, tail.oldest, self.flushed.load(Ordering::Acquire));
-        let record = RecordHeader::new(self.generation, numbers).encode(pieces, payload);
-        let write = |disk: usize, _: &Arc<dyn Disk>| match &segment.files[disk] {
+            let (segment, start) = tail.open.clone().expect("a segment is open");
+            let numbers = (tail.next, tail.oldest, self.flushed.load(Ordering::Acquire));
+            // Also after an error: a part of the record may have arrived.
+            tail.open = Some((segment.clone(), start + length));
+            tail.next += 1;
+            tail.writing.insert(numbers.0);
+            // Before the segment can be closed, and removed.
+            segment.live.fetch_add((payload.len() / PAGE_BYTES) as u32, Ordering::AcqRel);
+            (segment, start, numbers)
+        };
+        // Also after a panic: flushes wait for the end.
+        let _writing = Writing { log: self, segment: &segment, sequence: numbers.0 };
+        let record = Arc::new(RecordHeader::new(self.generation, numbers).encode(pieces, payload));
+        let of_write = segment.clone();
+        let write = move |disk: usize, _: &Arc<dyn Disk>| match &of_write.files[disk] {
             Some(file) => file.write_at(&record, start),
             None => Err(io::Error::other("a segment is missing")),
         };
-        // Also after an error: a part of the record may have arrived.
-        tail.open = Some((segment.clone(), start + length));
-        tail.next += 1;
-        if !tail.unsynced.iter().any(|unsynced| Arc::ptr_eq(unsynced, &segment)) {
-            tail.unsynced.push(segment.clone());
-        }
-        // Before the segment can be closed, and removed.
-        segment.live.fetch_add((payload.len() / PAGE_BYTES) as u32, Ordering::AcqRel);
-        self.on_each(write).map_err(Refused::Failed)?;
-        Ok(Appended { segment, offset: start + BLOCK as u64, sequence: numbers.0 })
+        self.on_each_at_once(write).map_err(Refused::Failed)?;
+        Ok(Appended { segment: segment.clone(), offset: start + BLOCK as u64, sequence: numbers.0 })
     }
 
     fn open_segment(&self, tail: &mut Tail) -> Result<(), Refused> {
@@ -369,6 +486,7 @@ impl Log {
         if let Some((full, _)) = tail.open.replace((Arc::new(segment), 0)) {
             tail.closed.push_back(full);
         }
+        self.used.store(tail.used(), Ordering::Release);
         Ok(())
     }
 
@@ -384,10 +502,16 @@ impl Log {
         }
         let (unsynced, last) = {
             let mut tail = self.tail.lock();
-            (std::mem::take(&mut tail.unsynced), tail.next - 1)
+            let last = tail.next - 1;
+            while tail.writing.first().is_some_and(|first| *first <= last) {
+                self.written.wait(&mut tail);
+            }
+            // The segment of a later record that is still being written is added again when the write ends.
+            (Arc::new(std::mem::take(&mut tail.unsynced)), last)
         };
-        let sync = |number: usize, disk: &Arc<dyn Disk>| {
-            for segment in &unsynced {
+        let of_sync = unsynced.clone();
+        let sync = move |number: usize, disk: &Arc<dyn Disk>| {
+            for segment in &*of_sync {
                 let file = segment.files[number].as_ref();
                 file.ok_or_else(|| io::Error::other("a segment is missing"))?.sync()?;
                 if !segment.is_named.load(Ordering::Acquire) {
@@ -396,8 +520,8 @@ impl Log {
             }
             Ok(())
         };
-        if let Err(error) = self.on_each(sync) {
-            self.tail.lock().unsynced.extend(unsynced);
+        if let Err(error) = self.on_each_at_once(sync) {
+            self.tail.lock().unsynced.extend(unsynced.iter().cloned());
             return Err(error);
         }
         unsynced.iter().for_each(|segment| segment.is_named.store(true, Ordering::Release));
@@ -447,6 +571,7 @@ impl Log {
             let removed = tail.closed.drain(..unused).collect();
             let open = tail.open.as_ref().map(|(open, _)| open.first);
             tail.oldest = tail.closed.front().map(|segment| segment.first).or(open).unwrap_or(tail.next);
+            self.used.store(tail.used(), Ordering::Release);
             removed
         };
         let appended = match self.append(Purpose::Destage, &[], &[]) {
@@ -481,9 +606,48 @@ impl Log {
             // Their space is free when nothing has them open.
             let mut tail = self.tail.lock();
             (tail.open, tail.closed, tail.unsynced) = Default::default();
+            self.used.store(0, Ordering::Release);
         }
         remove_segments(&self.disks);
         Ok(())
+    }
+}
+
+/// Runs `work` of a flash disk, which may fail because it is late unless it is the last one.
+fn on_disk(late: &Arc<LateDisks>, disk: usize, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let (late, began) = (late.clone(), Instant::now());
+    waiting_until(move || late.may_fail(disk, began), work)
+}
+
+/// A panic leaves an operation that is neither done nor failed: a record that is missing, or a segment that no later flush syncs.
+/// Nothing may rely on later records.
+struct BreaksByPanic<'a>(&'a Log);
+
+impl Drop for BreaksByPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.is_broken.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// A record that is being written.
+struct Writing<'a> {
+    log: &'a Log,
+    segment: &'a Arc<Segment>,
+    sequence: u64,
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        // Before a flush that waits for the record goes on.
+        drop(BreaksByPanic(self.log));
+        let mut tail = self.log.tail.lock();
+        tail.writing.remove(&self.sequence);
+        if !tail.unsynced.iter().any(|unsynced| Arc::ptr_eq(unsynced, self.segment)) {
+            tail.unsynced.push(self.segment.clone());
+        }
+        self.log.written.notify_all();
     }
 }
 

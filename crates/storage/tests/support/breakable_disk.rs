@@ -1,5 +1,5 @@
 //! A disk that can break: every operation then fails, until the disk is repaired. It can also refuse, as a full disk does, to
-//! write and to create files of inodes.
+//! write and to create files of inodes, hold writes and the creation of files, and panic.
 
 use cellar_storage::disk::{Disk, DiskFile, FileStamp, Space, Stream};
 use std::io;
@@ -15,7 +15,11 @@ pub struct Breaker(Arc<AtomicI64>, Arc<AtomicBool>, Arc<More>);
 #[derive(Debug, Default)]
 struct More {
     says_so: AtomicBool,
+    holds: AtomicBool,
+    holds_one: AtomicBool,
+    held: AtomicBool,
     refuses_files: AtomicBool,
+    panics: AtomicBool,
 }
 
 impl Breaker {
@@ -52,6 +56,41 @@ impl Breaker {
     /// Lets the disk say that writes wait.
     pub fn let_writes_wait(&self) {
         self.2.says_so.store(true, Ordering::SeqCst);
+    }
+
+    /// Lets the next write of a file of an inode panic.
+    pub fn panic_at_write(&self) {
+        self.2.panics.store(true, Ordering::SeqCst);
+    }
+
+    /// Holds writes of files of inodes, and their creation, until [`Self::release_writes`].
+    pub fn hold_writes(&self) {
+        self.2.holds.store(true, Ordering::SeqCst);
+    }
+
+    /// As [`Self::hold_writes`], for the next one only.
+    pub fn hold_one_write(&self) {
+        self.2.holds_one.store(true, Ordering::SeqCst);
+        self.hold_writes();
+    }
+
+    pub fn release_writes(&self) {
+        self.2.holds.store(false, Ordering::SeqCst);
+    }
+
+    /// Returns whether a write, or the creation of a file, was held.
+    pub fn has_held(&self) -> bool {
+        self.2.held.load(Ordering::SeqCst)
+    }
+
+    fn wait(&self) {
+        if self.2.holds_one.load(Ordering::SeqCst) && self.2.held.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        while self.2.holds.load(Ordering::SeqCst) {
+            self.2.held.store(true, Ordering::SeqCst);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
     }
 
     fn check_refusal(&self) -> io::Result<()> {
@@ -124,6 +163,7 @@ impl Disk for BreakableDisk {
     fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
         self.breaker.check()?;
         if create && self.inner.open(ino, stream, false)?.is_none() {
+            self.breaker.wait();
             self.breaker.check_refusal()?;
             if self.breaker.2.refuses_files.load(Ordering::SeqCst) {
                 return Err(io::Error::from_raw_os_error(libc::ENOSPC));
@@ -181,6 +221,10 @@ impl DiskFile for BreakableFile {
         self.inner.prefetch(ranges);
     }
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        if self.is_of_inode {
+            self.breaker.wait();
+            assert!(!self.breaker.2.panics.swap(false, Ordering::SeqCst), "a disk panics");
+        }
         self.breaker.check()?;
         if self.is_of_inode {
             self.breaker.check_refusal()?;

@@ -19,7 +19,7 @@ mod memory_disk;
 mod random;
 
 use super::{Left, WriteBack, WriteBackDisk, WriteBackOptions};
-use crate::disk::{Disk, DiskFile, FileStamp, FileStore, Stream};
+use crate::disk::{Disk, DiskFile, FileStamp, FileStore, Stream, WatchedDisk};
 use crate::error::Result;
 use crate::flash::{CellDisks, FlashCache, FlashOptions, Object};
 use breakable_disk::{BreakableDisk, Breaker};
@@ -32,6 +32,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 const SECTOR: u64 = 4096;
 const PAGE: u64 = 8192;
@@ -192,6 +193,8 @@ struct Machine {
     hooks: Hooks,
     /// Notes cannot be written.
     refuses_notes: Arc<AtomicBool>,
+    /// Time limit of the operations of the flash disks.
+    timeout: Option<Duration>,
     /// For the settings of files only.
     cache: Arc<FlashCache>,
 }
@@ -216,7 +219,7 @@ impl Machine {
         let cache =
             FlashCache::open(&options, Arc::new(Group(disks.remove(0), Arc::default())), true).unwrap().unwrap();
         let (disks, breakers) = (MemoryDisks::new(3), [Breaker::new(), Breaker::new()]);
-        Self { disks, breakers, hooks: Hooks::default(), refuses_notes: Arc::default(), cache }
+        Self { disks, breakers, hooks: Hooks::default(), refuses_notes: Arc::default(), timeout: None, cache }
     }
 
     /// Returns the machine with the power on after a crash, with intact flash disks and without a hook.
@@ -224,7 +227,7 @@ impl Machine {
         let disks = self.disks.crash(crash, random);
         let breakers = [Breaker::new(), Breaker::new()];
         let (hooks, refuses_notes) = (Hooks::default(), Arc::default());
-        Self { disks, breakers, hooks, refuses_notes, cache: self.cache.clone() }
+        Self { disks, breakers, hooks, refuses_notes, timeout: None, cache: self.cache.clone() }
     }
 
     fn group(&self) -> Arc<dyn CellDisks> {
@@ -264,7 +267,11 @@ impl Machine {
             disk.remove(ino, stream).map_err(of_disk)?;
         }
         let breakable = |(inner, breaker): (_, &Breaker)| {
-            Arc::new(BreakableDisk { inner, breaker: breaker.clone() }) as Arc<dyn Disk>
+            let disk: Arc<dyn Disk> = Arc::new(BreakableDisk { inner, breaker: breaker.clone() });
+            match self.timeout {
+                Some(timeout) => Arc::new(WatchedDisk::new(disk, Arc::default(), timeout)),
+                None => disk,
+            }
         };
         let flash = self.disks.disks().split_off(1).into_iter().zip(&self.breakers).map(breakable);
         let flash: Vec<_> = flash.zip(present).filter(|(_, present)| *present).map(|(disk, _)| disk).collect();

@@ -10,6 +10,9 @@ const OTHER: u64 = 21;
 /// For a thread that waits for something that the rules make impossible.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// For a thread that waits for something that the rules make happen.
+const HOPELESS: Duration = Duration::from_secs(20);
+
 /// Returns false if something does not happen in a time in which it happens without the rule. The outcome must not depend on
 /// the result.
 fn happens(what: impl Fn() -> bool) -> bool {
@@ -32,7 +35,10 @@ fn eio() -> io::Error {
 
 /// A machine and a process with a file of 8 synced pages, number 1, and page 2 dirty with number 2.
 fn with_dirty_page() -> (Machine, Cell) {
-    let machine = Machine::new();
+    with_dirty_page_on(Machine::new())
+}
+
+fn with_dirty_page_on(machine: Machine) -> (Machine, Cell) {
     let cell = machine.start(BOTH, &[]).unwrap();
     for ino in [INO, OTHER] {
         cell.create(ino).unwrap();
@@ -288,6 +294,198 @@ fn only_writes_that_use_the_log_wait_for_its_flash_disks() {
     assert!(!waits(INO) && !waits(OTHER));
     cell.write_back.cancel_flush();
     assert!(waits(INO) && waits(OTHER));
+}
+
+#[test]
+fn a_write_and_a_sync_return_when_both_flash_disks_have_the_record() {
+    for disk in 0..2 {
+        let (machine, cell) = with_dirty_page();
+        machine.write_at_once();
+        machine.breakers[disk].hold_writes();
+        let (is_written, is_synced) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                cell.write(INO, &of_pages(2..3), 3).unwrap();
+                is_written.store(true, Ordering::SeqCst);
+            });
+            while !machine.breakers[disk].has_held() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // The records of another file: its sync covers all records that began before.
+            scope.spawn(|| {
+                cell.store.sync_everything().unwrap();
+                is_synced.store(true, Ordering::SeqCst);
+            });
+            let has_returned = happens(|| is_written.load(Ordering::SeqCst) || is_synced.load(Ordering::SeqCst));
+            machine.breakers[disk].release_writes();
+            assert!(!has_returned, "disk {disk}");
+        });
+        let mut random = Random::seeded(1);
+        for present in [only(0), only(1)] {
+            let cell = machine.crash(Crash::Power, &mut random).start_after_crash(present, &[INO, OTHER]).unwrap();
+            assert_eq!(cell.read(INO, &(3..7)).unwrap(), [1, 3, 3, 1], "{present:?}");
+        }
+    }
+}
+
+#[test]
+fn records_of_several_files_are_written_at_the_same_time_and_a_flush_makes_all_of_them_durable() {
+    let (machine, cell) = with_dirty_page();
+    machine.breakers[1].hold_writes();
+    std::thread::scope(|scope| {
+        scope.spawn(|| cell.write(INO, &of_pages(2..3), 3).unwrap());
+        while !machine.breakers[1].has_held() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let other = scope.spawn(|| cell.write(OTHER, &of_pages(1..2), 3).unwrap());
+        let numbers = || cell.write_back.last_log().unwrap().records_being_written();
+        while numbers() < 2 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        machine.breakers[1].release_writes();
+        other.join().unwrap();
+        cell.file(OTHER).unwrap().sync().unwrap();
+    });
+    cell.file(INO).unwrap().sync().unwrap();
+    for present in [only(0), only(1)] {
+        let machine = machine.crash(Crash::Power, &mut Random::seeded(1));
+        let cell = machine.start_after_crash(present, &[INO, OTHER]).unwrap();
+        assert_eq!(cell.read(INO, &(3..7)).unwrap(), [1, 3, 3, 1]);
+        assert_eq!(cell.read(OTHER, &(1..5)).unwrap(), [1, 3, 3, 1]);
+    }
+}
+
+#[test]
+fn a_sync_waits_for_earlier_records_of_other_files() {
+    let (machine, cell) = with_dirty_page();
+    cell.write(OTHER, &of_pages(1..2), 2).unwrap();
+    // The cell disks name both files, so the sync below waits for nothing but the record.
+    [INO, OTHER].iter().for_each(|ino| cell.file(*ino).unwrap().sync().unwrap());
+    machine.breakers[1].hold_one_write();
+    std::thread::scope(|scope| {
+        scope.spawn(|| cell.write(INO, &of_pages(2..3), 3).unwrap());
+        while !machine.breakers[1].has_held() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        cell.write(OTHER, &of_pages(1..2), 3).unwrap();
+        let synced = scope.spawn(|| cell.file(OTHER).unwrap().sync().unwrap());
+        let has_returned = happens(|| synced.is_finished());
+        machine.breakers[1].release_writes();
+        assert!(!has_returned, "the log says that an earlier record is durable which a flash disk lacks");
+    });
+    for present in [only(0), only(1)] {
+        let machine = machine.crash(Crash::Power, &mut Random::seeded(1));
+        let cell = machine.start_after_crash(present, &[INO, OTHER]).unwrap();
+        assert_eq!((cell.read(INO, &(4..6)).unwrap(), cell.read(OTHER, &(2..4)).unwrap()), (vec![3, 3], vec![3, 3]));
+    }
+}
+
+/// Both flash disks are behind the same switch, for example, and do not answer for longer than the time limit.
+#[test]
+fn a_stall_that_both_flash_disks_have_in_common_leaves_one_of_them() {
+    // A write to an open segment, and one that creates a segment.
+    for creates in [false, true] {
+        let (machine, cell) =
+            with_dirty_page_on(Machine { timeout: Some(Duration::from_millis(20)), ..Machine::new() });
+        cell.file(INO).unwrap().sync().unwrap();
+        let log = cell.write_back.last_log().unwrap();
+        let mut last = 2;
+        for _ in 0..if creates { 2 } else { 0 } {
+            last += 1;
+            cell.write(INO, &of_pages(2..3), last).unwrap();
+        }
+        assert_eq!((log.used_segments().0, log.disks()), (1, (2, 2)));
+        machine.breakers.iter().for_each(Breaker::hold_writes);
+        std::thread::scope(|scope| {
+            // The second one finds that the first one's operation on a disk was not waited for.
+            let writers = [INO, OTHER].map(|ino| {
+                let cell = &cell;
+                scope.spawn(move || cell.write(ino, &of_pages(2..3), 9))
+            });
+            // An operation of the last disk is late, and waited for once more.
+            while log.waits_for_last_disk() == 0 && !writers.iter().all(|writer| writer.is_finished()) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            machine.breakers.iter().for_each(Breaker::release_writes);
+            for writer in writers {
+                writer.join().unwrap().expect("one flash disk is left");
+            }
+        });
+        assert_eq!((log.disks(), log.is_writable()), ((2, 1), true));
+        cell.file(INO).unwrap().sync().unwrap();
+        assert_eq!(cell.read(INO, &(3..7)).unwrap(), [1, 9, 9, 1]);
+        assert_eq!(machine.read_below(INO, &(4..6)).0, [1, 1]);
+        let machine = machine.crash(Crash::Power, &mut Random::seeded(1));
+        let cell = machine.start_after_crash(BOTH, &[INO, OTHER]).unwrap();
+        assert_eq!(cell.read(INO, &(3..7)).unwrap(), [1, 9, 9, 1]);
+    }
+}
+
+#[test]
+fn after_a_panic_in_a_write_nothing_relies_on_later_records() {
+    for at_once in [false, true] {
+        let (machine, cell) = with_dirty_page();
+        cell.file(INO).unwrap().sync().unwrap();
+        if at_once {
+            machine.write_at_once();
+        }
+        // The first flash disk is written in the thread of the caller.
+        machine.breakers[0].panic_at_write();
+        let write = || cell.write(INO, &of_pages(1..2), 3);
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(write)).unwrap_err();
+        // A later record would say that the missing one is durable.
+        cell.write(INO, &of_pages(2..3), 4).unwrap_err();
+        cell.write_back.last_log().unwrap().flush_all().unwrap_err();
+        assert_eq!(cell.read(INO, &(3..7)).unwrap(), [1, 2, 2, 1]);
+        let machine = machine.crash(Crash::Kill, &mut Random::seeded(1));
+        let cell = machine.start_after_crash(BOTH, &[INO, OTHER]).unwrap();
+        assert_eq!(cell.read(INO, &(4..6)).unwrap(), [2, 2]);
+    }
+}
+
+#[test]
+fn redo_waits_neither_for_a_new_segment_nor_for_a_destage() {
+    let (machine, cell) = with_dirty_page();
+    let log = cell.write_back.last_log().unwrap();
+    for number in 3..5 {
+        cell.write(INO, &of_pages(2..3), number).unwrap();
+    }
+    let redo = |bytes: &[u8]| {
+        let file = cell.file(OTHER).unwrap();
+        assert!(!cell.store.write_waits(OTHER, Stream::Data, &(0..PAGE)));
+        file.write_at(bytes, 0).and_then(|()| file.sync())
+    };
+    let of_redo = Origin { kind: IoKind::Redo, ..Origin::default() };
+    assert_eq!(log.used_segments().0, 1);
+    machine.breakers[0].hold_writes();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| cell.write(INO, &of_pages(2..3), 5).unwrap());
+        while !machine.breakers[0].has_held() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let synced = scope.spawn(|| within(of_redo, || redo(&bytes_of(6, 2)).unwrap()));
+        let started = Instant::now();
+        while !synced.is_finished() && started.elapsed() < HOPELESS {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_synced = synced.is_finished();
+        machine.breakers[0].release_writes();
+        synced.join().unwrap();
+        writer.join().unwrap();
+        assert!(is_synced, "redo waited for a flash disk");
+    });
+    assert_eq!(machine.read_below(OTHER, &(0..2)).0, [6, 6]);
+    // A destage makes no space for redo.
+    while !log.is_nearly_full() {
+        cell.write(INO, &of_pages(2..3), 7).unwrap();
+    }
+    machine.hooks.set(|ino, operation| match operation {
+        Operation::Write { .. } if ino == OTHER => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+        _ => Ok(()),
+    });
+    let refused = within(of_redo, || redo(&bytes_of(8, 2))).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+    assert_eq!(cell.write_back.stats().destage_requests, 0);
 }
 
 /// A log without space: the write destages first, or goes to the cell disks.

@@ -172,6 +172,9 @@ fn threads_lose_no_synced_change_in_a_crash() {
     for seed in seeds_up_to(if is_long() { 5000 } else { 8 }) {
         println!("SEED={seed}");
         let (machine, mut random) = (Machine::new(), Random::seeded(seed));
+        if seed % 2 == 1 {
+            machine.write_at_once();
+        }
         let files = Files {
             cell: machine.start(BOTH, &[]).unwrap(),
             clock: AtomicU64::new(1),
