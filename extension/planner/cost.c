@@ -161,13 +161,17 @@ cost_cell_pages(const CellarScanSpec *scan, double seq_page, Cost *read, Cost *c
 }
 
 /*
- * Returns the cell's cost of evaluating the storage predicate for a row, relative
- * to PostgreSQL's.  The cell evaluates it over encoded values of compression units.
+ * Returns the cell's cost of decoding a row and evaluating the storage predicate,
+ * whose cost in PostgreSQL is given.  Kernels evaluate conditions over encoded
+ * values of compression units.  Other expressions are interpreted, at the same cost
+ * for all tables.
  */
-static double
-cell_row_fraction(const CellarScanSpec *scan)
+static Cost
+cell_row_cost(PlannerInfo *root, const CellarScanSpec *scan, const QualCost *storage)
 {
-	return CELL_CPU_FRACTION * Max(Min(scan->stored_fraction, 1), UNIT_ROW_FRACTION);
+	double		fraction = CELL_CPU_FRACTION * Max(Min(scan->stored_fraction, 1), UNIT_ROW_FRACTION);
+
+	return fraction * (cpu_tuple_cost + storage->per_tuple) + cellar_interpreted_cost(root, scan->storage);
 }
 
 /*
@@ -263,7 +267,7 @@ cellar_cost_scan(PlannerInfo *root, Path *path, const CellarScanSpec *scan)
 
 	/* Work in the cell */
 	cost_cell_pages(scan, seq_page, &disk_run, &cell_run);
-	cell_run += cell_row_fraction(scan) * (cpu_tuple_cost + storage_cost.per_tuple) * rel->tuples;
+	cell_run += cell_row_cost(root, scan, &storage_cost) * rel->tuples;
 	if (top != NULL)
 	{
 		double		shares = divisor * scan->threads;
@@ -507,7 +511,7 @@ cellar_cost_aggregate(PlannerInfo *root, Path *path, const CellarAggregateSpec *
 	cost_qual_eval(&storage_cost, scan->storage, root);
 
 	cost_cell_pages(scan, seq_page, &read, &cpu);
-	cpu += cell_row_fraction(scan) * (cpu_tuple_cost + storage_cost.per_tuple) *
+	cpu += cell_row_cost(root, scan, &storage_cost) *
 		(scan->index != NULL ? scan->index->tuples : rel->tuples) +
 		CELL_CPU_FRACTION * cellar_aggregated_row_cost(aggregation) * aggregated_rows(aggregation) +
 		cpu_tuple_cost * Max(path->rows, groups_of_threads(aggregation));

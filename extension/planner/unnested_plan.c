@@ -15,13 +15,15 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
+#include "access/relation.h"
 #include "access/table.h"
 #include "nodes/memnodes.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
+#include "optimizer/clauses.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
+#include "optimizer/plancat.h"
 #include "optimizer/planner.h"
 #include "parser/parsetree.h"
 #include "storage/bufmgr.h"
@@ -144,19 +146,75 @@ add_call_costs(Node *node, void *cost)
 	return expression_tree_walker(node, add_call_costs, cost);
 }
 
+/* Returns how many rows a table of the statement has. */
+static double
+table_rows(const PlannedStmt *statement, Index scanrelid)
+{
+	/* The planner has locked the table. */
+	Relation	relation = table_open(rt_fetch(scanrelid, statement->rtable)->relid, NoLock);
+	BlockNumber pages;
+	double		rows;
+	double		allvisfrac;
+
+	estimate_rel_size(relation, NULL, &pages, &rows, &allvisfrac);
+	table_close(relation, NoLock);
+	return rows;
+}
+
+/*
+ * Returns for how many rows a plan node evaluates a correlated subquery in its conditions, at
+ * most: ROWS_PER_MATCH times as many as it returns, but no more than it reads.
+ */
+static double
+condition_calls(const PlannedStmt *statement, const Plan *plan)
+{
+	double		calls = plan->plan_rows * ROWS_PER_MATCH;
+	Index		scanrelid = cellar_scanned_relation(plan);
+
+	if (scanrelid > 0 && rt_fetch(scanrelid, statement->rtable)->rtekind == RTE_RELATION)
+		return Max(plan->plan_rows, Min(calls, table_rows(statement, scanrelid)));
+	switch (nodeTag(plan))
+	{
+		case T_HashJoin:
+		case T_MergeJoin:
+		case T_NestLoop:
+			/* A row of the outer side has at most one partner. */
+			if (((const Join *) plan)->inner_unique)
+				return Min(calls, plan->lefttree->plan_rows);
+			return calls;
+		case T_Agg:
+		case T_Group:
+		case T_Result:
+			return plan->lefttree == NULL ? calls : Min(calls, plan->lefttree->plan_rows);
+		case T_SubqueryScan:
+			return Min(calls, ((const SubqueryScan *) plan)->subplan->plan_rows);
+		default:
+			return calls;
+	}
+}
+
+/* A statement and the cost of the subqueries in its joins. */
+typedef struct JoinSubqueries
+{
+	const PlannedStmt *statement;
+	Cost		cost;
+} JoinSubqueries;
+
 /*
  * Adds the cost of correlated subqueries in the condition of a join, which the cost of a
  * hash join with a unique inner side does not contain.
  */
 static void
-add_join_subqueries(Plan *plan, void *cost)
+add_join_subqueries(Plan *plan, void *arg)
 {
+	JoinSubqueries *subqueries = arg;
 	Cost		call = 0;
 
 	if (!IsA(plan, HashJoin) || !((HashJoin *) plan)->join.inner_unique)
 		return;
 	add_call_costs((Node *) ((HashJoin *) plan)->join.joinqual, &call);
-	*(Cost *) cost += call * plan->plan_rows * ROWS_PER_MATCH;
+	if (call > 0)
+		subqueries->cost += call * condition_calls(subqueries->statement, plan);
 }
 
 /* The tables of index scans in the subqueries of a statement. */
@@ -231,9 +289,12 @@ add_index_reads(Plan *plan, void *arg)
 
 	if (!IsA(plan, IndexScan) && !IsA(plan, IndexOnlyScan))
 		return;
-	/* The planner has locked both. */
+	/* The planner has locked both.  A hypothetical index has no relation and no pages. */
+	index = try_relation_open(IsA(plan, IndexScan) ? ((IndexScan *) plan)->indexid : ((IndexOnlyScan *) plan)->indexid,
+							  NoLock);
+	if (index == NULL)
+		return;
 	relation = table_open(rt_fetch(((Scan *) plan)->scanrelid, reads->statement->rtable)->relid, NoLock);
-	index = index_open(IsA(plan, IndexScan) ? ((IndexScan *) plan)->indexid : ((IndexOnlyScan *) plan)->indexid, NoLock);
 	pages = IsA(plan, IndexScan) ? RelationGetNumberOfBlocks(relation) : 0;
 	index_pages = RelationGetNumberOfBlocks(index);
 	if (pages + index_pages <= effective_cache_size)
@@ -244,8 +305,8 @@ add_index_reads(Plan *plan, void *arg)
 		get_tablespace_page_costs(relation->rd_rel->reltablespace, &random_page, NULL);
 		reads->cost += random_page * repeated;
 	}
-	index_close(index, NoLock);
 	table_close(relation, NoLock);
+	relation_close(index, NoLock);
 }
 
 static bool
@@ -268,7 +329,10 @@ add_subquery_reads(Plan *plan, void *arg)
 
 	reads->calls = plan->plan_rows;
 	subquery_reads_walker((Node *) plan->targetlist, reads);
-	reads->calls = plan->plan_rows * ROWS_PER_MATCH;
+	if (!contain_subplans((Node *) plan->qual) &&
+		!(IsA(plan, HashJoin) && contain_subplans((Node *) ((HashJoin *) plan)->join.joinqual)))
+		return;
+	reads->calls = condition_calls(reads->statement, plan);
 	subquery_reads_walker((Node *) plan->qual, reads);
 	if (IsA(plan, HashJoin))
 		subquery_reads_walker((Node *) ((HashJoin *) plan)->join.joinqual, reads);
@@ -295,14 +359,16 @@ repeated_reads_cost(const PlannedStmt *statement)
 bool
 cellar_is_unnested_cheaper(PlannedStmt *statement, PlannedStmt *unnested)
 {
-	Cost		cost = statement->planTree->total_cost;
+	JoinSubqueries subqueries = {.statement = statement};
+	Cost		cost;
 	double		fraction;
 
 	if (cellar_cost_factor == 0)
 		return true;
 	if (CellarPlanDisabledNodes(unnested->planTree) > CellarPlanDisabledNodes(statement->planTree))
 		return false;
-	cellar_visit_plans(statement, add_join_subqueries, &cost);
+	cellar_visit_plans(statement, add_join_subqueries, &subqueries);
+	cost = statement->planTree->total_cost + subqueries.cost;
 	fraction = cost_fraction(statement);
 	if (fraction <= UNNESTED_COST_FRACTION && unnested->planTree->total_cost >= cost - repeated_reads_cost(statement))
 		return false;

@@ -28,6 +28,11 @@ SET cellar.returned_page_cost = 1000;
 EXPLAIN (COSTS OFF) SELECT order_number FROM planned WHERE comment LIKE '%wide%';
 RESET cellar.returned_page_cost;
 
+-- Conditions that the cell interprets row by row cost about as much as in PostgreSQL; kernels cost less.
+EXPLAIN (COSTS OFF) SELECT count(comment) FROM planned WHERE supplier <> part;
+EXPLAIN (COSTS OFF) SELECT count(comment) FROM planned WHERE supplier IS DISTINCT FROM part;
+EXPLAIN (COSTS OFF) SELECT count(comment) FROM planned WHERE substring(comment FROM 1 FOR 2) IN ('na', 'ar');
+
 -- For ORDER BY with LIMIT, the cell returns only candidates for the first rows.
 EXPLAIN (COSTS OFF) SELECT order_number, comment FROM planned WHERE comment LIKE '%wide%' ORDER BY part DESC, supplier + 1 NULLS FIRST LIMIT 10 OFFSET 5;
 EXPLAIN (COSTS OFF) SELECT * FROM (SELECT part, 1 AS one FROM planned ORDER BY part DESC NULLS LAST LIMIT 3) s;

@@ -90,6 +90,12 @@ typedef enum CellarCollation
  */
 extern bool cellar_function_offloadable(uint32_t function, CellarCollation collation);
 
+/*
+ * Returns whether the cell evaluates calls of an offloadable function in a
+ * comparison over vectors of numbers, and not row by row.
+ */
+extern bool cellar_function_vectorized(uint32_t function);
+
 /* Classes of offloadable functions with additional conditions for the planner. */
 typedef enum CellarFunctionClass
 {

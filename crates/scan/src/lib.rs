@@ -50,7 +50,7 @@ pub use memory::{Account, Grant};
 pub use plan::Plan;
 pub use predicate::{
     CollationNeed, FunctionClass, FunctionInfo, Unsupported, function_class, knows_field, knows_regular_expression,
-    offloadable, offloadable_functions, offloadable_type,
+    offloadable, offloadable_functions, offloadable_type, vectorized,
 };
 pub use scanner::{Progress, Scanner};
 pub use storage_index::{ColumnSummary, RegionSummary};

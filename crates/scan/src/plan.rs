@@ -349,7 +349,7 @@ fn push_stage(stages: &mut Vec<Stage>, stage: Stage) {
         }
     }
     // Interpreted stages run after kernels: a row that a kernel drops can no longer be undecided.
-    let runs_last = |stage: &Stage| !stage.fallible && matches!(stage.kernel, Kernel::Interpret(_));
+    let runs_last = |stage: &Stage| !stage.fallible && stage.kernel.is_interpreted();
     let moved = if stage.fallible || runs_last(&stage) {
         0
     } else {

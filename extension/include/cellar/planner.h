@@ -355,6 +355,10 @@ extern Cost cellar_aggregated_row_cost(const CellarAggregateSpec *aggregation);
 extern bool cellar_groups_fit(const CellarAggregateSpec *aggregation);
 extern bool cellar_index_only_scan_is_cheaper(RelOptInfo *rel, Cost total_cost, Cost row_cost);
 
+/* interpreted_cost.c */
+
+extern Cost cellar_interpreted_cost(PlannerInfo *root, List *conditions);
+
 /* offloadable_scan.c */
 
 extern bool cellar_is_scannable(RelOptInfo *rel, RangeTblEntry *rte);

@@ -28,6 +28,11 @@ pub extern "C" fn cellar_function_offloadable(function: u32, collation: c_int) -
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn cellar_function_vectorized(function: u32) -> bool {
+    cellar_scan::vectorized(function)
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn cellar_function_class(function: u32) -> c_int {
     cellar_scan::function_class(function) as c_int
 }

@@ -37,6 +37,11 @@ pub enum Kernel {
         comparison: Comparison,
         node: Box<Node>,
     },
+    /// A test of the value of an expression, which the interpreter computes once for each row.
+    Expression {
+        node: Node,
+        test: ColumnTest,
+    },
     And(Vec<Kernel>),
     Or(Vec<Kernel>),
     Interpret(Node),
@@ -88,6 +93,13 @@ impl Kernel {
                     _ => Decision::Dropped,
                 });
             }
+            Self::Expression { node, test } => {
+                select(selected, out, undecided, |row| match node.eval(&rows.row(row)) {
+                    Ok(Value::Null) => Decision::Dropped,
+                    Ok(value) => Decision::from(test.passes(&value)),
+                    Err(_) => Decision::Undecided,
+                });
+            }
             Self::And(arms) => {
                 let mut current = selected.to_vec();
                 let mut next = Vec::new();
@@ -109,8 +121,17 @@ impl Kernel {
             Self::Column { slot, test } if test.is_prunable() => visit(*slot),
             Self::Null { slot, .. } => visit(*slot),
             Self::And(arms) | Self::Or(arms) => arms.iter().for_each(|arm| arm.for_each_prunable(visit)),
-            Self::Constant(_) | Self::Column { .. } | Self::Compare { .. } | Self::Interpret(_) => {}
+            Self::Constant(_)
+            | Self::Column { .. }
+            | Self::Compare { .. }
+            | Self::Expression { .. }
+            | Self::Interpret(_) => {}
         }
+    }
+
+    /// Whether the interpreter evaluates an expression for each row.
+    pub fn is_interpreted(&self) -> bool {
+        matches!(self, Self::Expression { .. } | Self::Interpret(_))
     }
 
     /// A kernel for the conjunction of two kernels, if both test the same column and one test can replace both tests.
@@ -302,22 +323,15 @@ fn kernel_where(node: &Node, truth: bool, columns: &[Option<Column>]) -> Option<
             let comparison = if truth { *comparison } else { comparison.negated() };
             compare_kernel(*domain, comparison, left, right, columns)
         }
-        Node::Like { value, pattern, negated } => match &**value {
-            Node::Column(slot) => {
-                let test = ColumnTest::Like { pattern: pattern.clone(), negated: *negated == truth };
-                Some(Kernel::Column { slot: *slot, test })
-            }
-            _ => None,
-        },
+        Node::Like { value, pattern, negated } => {
+            Some(test_kernel(value, ColumnTest::Like { pattern: pattern.clone(), negated: *negated == truth }))
+        }
         Node::AnyAll { domain, comparison, any, scalar, elements } => {
             list_kernel(*domain, *comparison, *any == truth, *any, scalar, elements)
         }
-        Node::AnyInteger { scalar, values } => match **scalar {
-            Node::Column(slot) => {
-                Some(Kernel::Column { slot, test: ColumnTest::IntSet { values: values.clone(), negated: !truth } })
-            }
-            _ => None,
-        },
+        Node::AnyInteger { scalar, values } => {
+            Some(test_kernel(scalar, ColumnTest::IntSet { values: values.clone(), negated: !truth }))
+        }
         Node::And(args) | Node::Or(args) => {
             // AND is true, and OR is false, where all arms are. PostgreSQL may evaluate a later arm for a row that an
             // earlier arm drops as NULL, so later arms must not raise errors.
@@ -344,6 +358,14 @@ fn fused(arms: Vec<Kernel>) -> Vec<Kernel> {
     out
 }
 
+/// A kernel for a test of a column or of another expression.
+fn test_kernel(node: &Node, test: ColumnTest) -> Kernel {
+    match node {
+        Node::Column(slot) => Kernel::Column { slot: *slot, test },
+        _ => Kernel::Expression { node: node.clone(), test },
+    }
+}
+
 fn compare_kernel(
     domain: Domain,
     comparison: Comparison,
@@ -363,7 +385,9 @@ fn compare_kernel(
             Some(Kernel::Column { slot: *slot, test })
         }
         _ => {
-            let (left_side, right_side) = NumberExpr::pair(domain, left, right, columns)?;
+            let Some((left_side, right_side)) = NumberExpr::pair(domain, left, right, columns) else {
+                return compare_with_constant(domain, comparison, left, right);
+            };
             let node =
                 Node::Compare { domain, comparison, left: Box::new(left.clone()), right: Box::new(right.clone()) };
             Some(Kernel::Compare { left: left_side, right: right_side, comparison, node: Box::new(node) })
@@ -371,7 +395,19 @@ fn compare_kernel(
     }
 }
 
-/// A kernel for `column = ANY (constants)` or `column <> ALL (constants)` or for the negation of one of them.
+/// A kernel for a comparison of an expression with a constant that is not NULL.
+fn compare_with_constant(domain: Domain, comparison: Comparison, left: &Node, right: &Node) -> Option<Kernel> {
+    let (node, test) = match (left, right) {
+        (node, Node::Const(constant)) => (node, ColumnTest::compare(domain, comparison, constant)?),
+        (Node::Const(constant), node) => {
+            (node, ColumnTest::compare(domain.mirrored(), comparison.mirrored(), constant)?)
+        }
+        _ => return None,
+    };
+    Some(test_kernel(node, test))
+}
+
+/// A kernel for `scalar = ANY (constants)` or `scalar <> ALL (constants)` or for the negation of one of them.
 /// `positive`: select the rows whose value is one of the constants.
 fn list_kernel(
     domain: Domain,
@@ -381,7 +417,6 @@ fn list_kernel(
     scalar: &Node,
     elements: &[Node],
 ) -> Option<Kernel> {
-    let Node::Column(slot) = scalar else { return None };
     let list_comparison = if any { Comparison::Equal } else { Comparison::NotEqual };
     if comparison != list_comparison {
         return None;
@@ -395,6 +430,10 @@ fn list_kernel(
             _ => return None,
         }
     }
+    // The constant would hide an error of the scalar.
+    if (elements.is_empty() || !positive && has_null) && scalar.fallible() {
+        return None;
+    }
     if elements.is_empty() {
         // With an empty array ANY is false and ALL is true, even if the scalar is NULL.
         return Some(Kernel::Constant(!positive));
@@ -403,5 +442,66 @@ fn list_kernel(
         // A value that equals no constant compares unknown with the NULL element.
         return Some(Kernel::Constant(false));
     }
-    Some(Kernel::Column { slot: *slot, test: ColumnTest::set(domain, &constants, !positive)? })
+    match (ColumnTest::set(domain, &constants, !positive), scalar) {
+        (Some(test), _) => Some(test_kernel(scalar, test)),
+        (None, Node::Column(slot)) => column_list_kernel(domain, positive, *slot, &constants),
+        (None, _) => None,
+    }
+}
+
+/// A kernel for a list without a set: one test of the column for each constant.
+fn column_list_kernel(domain: Domain, positive: bool, slot: Slot, constants: &[&Value<'_>]) -> Option<Kernel> {
+    let comparison = if positive { Comparison::Equal } else { Comparison::NotEqual };
+    let test =
+        |constant: &&Value<'_>| Some(Kernel::Column { slot, test: ColumnTest::compare(domain, comparison, constant)? });
+    let tests = constants.iter().map(test).collect::<Option<Vec<_>>>()?;
+    Some(if positive { Kernel::Or(tests) } else { Kernel::And(tests) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::functions::{self, Context, SUBSTR, TextEncoding};
+    use super::*;
+    use crate::value::Numeric;
+
+    fn text(text: &'static str) -> Node {
+        Node::Const(Value::Bytes(text.as_bytes().into()))
+    }
+
+    /// `substr(column, 1, length) = ANY (elements)`, or `<> ALL` if not `any`.
+    fn in_list(length: i64, any: bool, elements: Vec<Node>) -> Kernel {
+        let args = vec![Node::Column(0), Node::Const(Value::Int(1)), Node::Const(Value::Int(length))];
+        let context = Context { encoding: TextEncoding::Utf8, result: ValueKind::Text };
+        let scalar = Box::new(Node::Call { function: functions::find(SUBSTR).unwrap(), context, args });
+        let comparison = if any { Comparison::Equal } else { Comparison::NotEqual };
+        Kernel::new(Node::AnyAll { domain: Domain::Bytes, comparison, any, scalar, elements }, &[])
+    }
+
+    #[test]
+    fn membership_of_an_expression_has_a_kernel() {
+        assert!(matches!(in_list(2, true, vec![text("13"), text("31")]), Kernel::Expression { .. }));
+        assert!(matches!(in_list(2, false, vec![text("13")]), Kernel::Expression { .. }));
+        assert!(matches!(in_list(-1, true, vec![text("13")]), Kernel::Expression { .. }));
+    }
+
+    #[test]
+    fn membership_in_numerics_has_a_kernel() {
+        let numbers = |any| {
+            let comparison = if any { Comparison::Equal } else { Comparison::NotEqual };
+            let elements = vec![Node::Const(Value::Null), Node::Const(Value::Numeric(Numeric::from_i64(7)))];
+            let scalar = Box::new(Node::Column(0));
+            Kernel::new(Node::AnyAll { domain: Domain::Numeric, comparison, any, scalar, elements }, &[])
+        };
+        assert!(matches!(numbers(true), Kernel::Or(tests) if tests.len() == 1));
+        assert!(matches!(numbers(false), Kernel::Constant(false)));
+    }
+
+    #[test]
+    fn a_constant_result_hides_no_error_of_the_scalar() {
+        let null = || Node::Const(Value::Null);
+        assert!(matches!(in_list(2, false, vec![null()]), Kernel::Constant(false)));
+        assert!(matches!(in_list(-1, false, vec![null()]), Kernel::Interpret(_)));
+        assert!(matches!(in_list(2, true, vec![]), Kernel::Constant(false)));
+        assert!(matches!(in_list(-1, true, vec![]), Kernel::Interpret(_)));
+    }
 }

@@ -69,6 +69,11 @@ pub fn offloadable(function: Oid, collation: Collation) -> bool {
     functions::find(function).is_some_and(|function| function.collation.met_by(collation))
 }
 
+/// Whether predicates evaluate calls of this function over vectors of numbers, and not row by row.
+pub fn vectorized(function: Oid) -> bool {
+    functions::find(function).is_some_and(vector::is_vectorized)
+}
+
 /// Classes of offloadable functions with additional conditions that the planner checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FunctionClass {

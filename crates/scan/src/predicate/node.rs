@@ -5,7 +5,7 @@
 //! to right. [`Undecided`] is returned where PostgreSQL would raise an error, and for values that are not in the page.
 //! Like an error, it ends the evaluation of the row.
 
-use super::functions::{Context, Function, FunctionBody, calculate, widened};
+use super::functions::{Context, Function, FunctionBody, calculate, takes_length, widened};
 use super::like::Pattern;
 use super::rows::Row;
 use crate::bounds::IntSet;
@@ -239,7 +239,9 @@ impl Node {
     pub fn fallible(&self) -> bool {
         match self {
             Self::Const(_) | Self::Column(_) => false,
-            Self::Call { function, args, .. } => function.fallible || args.iter().any(Self::fallible),
+            Self::Call { function, args, .. } => {
+                function.fallible && !never_fails(function, args) || args.iter().any(Self::fallible)
+            }
             Self::Compare { left, right, .. } | Self::Distinct { left, right, .. } => {
                 left.fallible() || right.fallible()
             }
@@ -255,6 +257,19 @@ impl Node {
                     || whens.iter().any(|(condition, result)| condition.fallible() || result.fallible())
             }
         }
+    }
+}
+
+/// Whether a fallible function raises no error, because of the constants among its arguments.
+fn never_fails(function: &Function, args: &[Node]) -> bool {
+    match args {
+        // Only a negative length is an error. A NULL is not evaluated.
+        [_, _, length] if takes_length(function) => match length {
+            Node::Const(Value::Int(length)) => *length >= 0,
+            Node::Const(Value::Null) => true,
+            _ => false,
+        },
+        _ => false,
     }
 }
 
@@ -301,5 +316,20 @@ fn call<'a>(function: &Function, context: &Context, args: &mut [Value<'a>]) -> E
             Ok(Value::Bool(pattern.matches(text) != negated))
         }
         _ => Err(Undecided),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::functions::{self, SUBSTR};
+    use super::*;
+
+    #[test]
+    fn substring_fails_only_for_a_length_that_may_be_negative() {
+        let int = |value| Node::Const(Value::Int(value));
+        let substr = functions::find(SUBSTR).unwrap();
+        let fails = |length| !never_fails(substr, &[Node::Column(0), int(-3), length]);
+        assert!(!fails(int(0)) && !fails(int(2)) && !fails(Node::Const(Value::Null)));
+        assert!(fails(int(-1)) && fails(Node::Column(1)));
     }
 }

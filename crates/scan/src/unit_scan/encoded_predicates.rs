@@ -190,7 +190,9 @@ impl UnitScanner {
                 let predicates = no_nulls.into_iter().chain(predicate);
                 Ok(Translation::Predicates(predicates.map(|predicate| (column.attribute, predicate)).collect()))
             }
-            Kernel::Compare { .. } | Kernel::Or(_) | Kernel::Interpret(_) => Ok(Translation::None),
+            Kernel::Compare { .. } | Kernel::Expression { .. } | Kernel::Or(_) | Kernel::Interpret(_) => {
+                Ok(Translation::None)
+            }
         }
     }
 }

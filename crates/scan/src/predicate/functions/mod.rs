@@ -12,7 +12,11 @@ mod numeric;
 mod text;
 
 pub use datetime::{DatePart, FINITE_DATES, knows_field, takes_field};
-pub use text::{LOWER, TextEncoding, keeping_non_ascii, knows_regular_expression, takes_regular_expression};
+#[cfg(test)]
+pub use text::SUBSTR;
+pub use text::{
+    LOWER, TextEncoding, keeping_non_ascii, knows_regular_expression, takes_length, takes_regular_expression,
+};
 
 use crate::value::{Comparison, Domain, EvalResult, Numeric, Undecided, Value, ValueKind};
 use cellar_format::postgres::{Collation, Oid};

@@ -139,6 +139,11 @@ fn substring<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     Ok(slice(take(&mut args[0])?, from, to, context))
 }
 
+/// Whether the function fails only if its third argument, a length, is negative.
+pub fn takes_length(function: &Function) -> bool {
+    matches!(function.oid, SUBSTR | SUBSTRING)
+}
+
 fn substring_to_end<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     let from = int(&args[1])?;
     Ok(slice(take(&mut args[0])?, from, None, context))
@@ -360,6 +365,10 @@ fn lower<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
 fn upper<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     cased(args, <[u8]>::to_ascii_uppercase, |_| false)
 }
+
+/// `substr(text, int4, int4)` and `substring(text, int4, int4)`.
+pub const SUBSTR: Oid = 877;
+const SUBSTRING: Oid = 936;
 
 /// `lower(text)` and `upper(text)`.
 pub const LOWER: Oid = 870;

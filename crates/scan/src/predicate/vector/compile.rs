@@ -351,6 +351,15 @@ impl Compile<'_> {
 }
 
 /// The function of a date or timestamp that a call evaluates, and its argument.
+/// Whether calls of the function are evaluated over vectors of numbers, given arguments that are.
+pub fn is_vectorized(function: &Function) -> bool {
+    match function.body {
+        FunctionBody::Arithmetic(Operator::Divide) => ValueKind::of(function.result) != Some(ValueKind::Numeric),
+        FunctionBody::Arithmetic(_) | FunctionBody::Widen => true,
+        _ => DatePart::of(function, None).or_else(|| DatePart::of(function, Some(b"year"))).is_some(),
+    }
+}
+
 fn date_part<'n>(function: &Function, args: &'n [Node]) -> Option<(DatePart, &'n Node)> {
     match args {
         [arg] => Some((DatePart::of(function, None)?, arg)),

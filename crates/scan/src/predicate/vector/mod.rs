@@ -12,7 +12,7 @@ mod interpreted;
 mod operators;
 mod truth;
 
-pub use compile::Evaluation;
+pub use compile::{Evaluation, is_vectorized};
 pub use evaluate::{EvalCache, LaneBuffers, compared};
 pub use expression::{ColumnRequirement, Condition, NumberExpr};
 pub use truth::{FALSE, TRUE, UNDECIDED};

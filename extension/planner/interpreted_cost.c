@@ -1,0 +1,264 @@
+/*-------------------------------------------------------------------------
+ *
+ * interpreted_cost.c
+ *	  Estimates which part of a storage predicate the cell interprets.
+ *
+ * The cell evaluates most conditions by kernels, which test a column, or numbers
+ * computed over vectors of rows.  It interprets all other expressions row by row,
+ * which takes about as long as in PostgreSQL.  This file follows the rules of
+ * crates/scan/src/predicate/kernel.rs; a difference affects only costs.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "utils/lsyscache.h"
+
+#include "cellar/planner.h"
+
+/*
+ * The cost of interpreting an expression for a row, beyond what PostgreSQL's estimate contains, in
+ * cpu_operator_costs: of an operand that a kernel tests, and of a whole condition.  PostgreSQL charges a
+ * sequential scan more for a row and its page than they take, and so hides what its own functions cost.
+ * With these costs, Smart Scans with such conditions are estimated about as they were measured, relative
+ * to sequential scans.
+ */
+#define OPERAND_OPERATORS		2
+#define CONDITION_OPERATORS		10
+
+static bool has_kernel(PlannerInfo *root, Node *node, Cost *operands);
+
+static Node *
+without_relabel(Node *node)
+{
+	while (IsA(node, RelabelType))
+		node = (Node *) ((RelabelType *) node)->arg;
+	return node;
+}
+
+static Cost
+expression_cost(PlannerInfo *root, Node *node)
+{
+	QualCost	cost;
+
+	cost_qual_eval_node(&cost, node, root);
+	return cost.per_tuple;
+}
+
+static bool
+is_number(Oid type)
+{
+	switch (getBaseType(type))
+	{
+		case BOOLOID:
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+		case OIDOID:
+		case FLOAT4OID:
+		case FLOAT8OID:
+		case NUMERICOID:
+		case DATEOID:
+		case TIMEOID:
+		case TIMESTAMPOID:
+		case TIMESTAMPTZOID:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* Returns whether the cell computes the expression over vectors of numbers. */
+static bool
+is_vector(PlannerInfo *root, Node *node)
+{
+	Oid			function;
+	List	   *args;
+	ListCell   *lc;
+	Cost		operands = 0;
+
+	node = without_relabel(node);
+	if (!cellar_depends_on_row(node))
+		return true;
+	switch (nodeTag(node))
+	{
+		case T_Var:
+			return is_number(((Var *) node)->vartype);
+		case T_FuncExpr:
+			function = ((FuncExpr *) node)->funcid;
+			args = ((FuncExpr *) node)->args;
+			break;
+		case T_OpExpr:
+			function = ((OpExpr *) node)->opfuncid;
+			args = ((OpExpr *) node)->args;
+			break;
+		case T_CoalesceExpr:
+			if (!is_number(exprType(node)))
+				return false;
+			function = InvalidOid;
+			args = ((CoalesceExpr *) node)->args;
+			break;
+		case T_CaseExpr:
+			if (((CaseExpr *) node)->arg != NULL || !is_number(exprType(node)))
+				return false;
+			foreach(lc, ((CaseExpr *) node)->args)
+			{
+				CaseWhen   *when = lfirst_node(CaseWhen, lc);
+
+				if (!has_kernel(root, (Node *) when->expr, &operands) || !is_vector(root, (Node *) when->result))
+					return false;
+			}
+			return operands == 0 &&
+				(((CaseExpr *) node)->defresult == NULL || is_vector(root, (Node *) ((CaseExpr *) node)->defresult));
+		default:
+			return false;
+	}
+	if (OidIsValid(function) && !cellar_function_vectorized(function))
+		return false;
+	foreach(lc, args)
+	{
+		if (!is_vector(root, lfirst(lc)))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Adds the cost of interpreting an operand that a kernel tests, or of calling a function that
+ * returns a boolean.  Arithmetic on numerics costs as much as a condition.
+ */
+static void
+add_operand(PlannerInfo *root, Node *node, Cost *operands)
+{
+	int			operators = exprType(node) == NUMERICOID ? CONDITION_OPERATORS : OPERAND_OPERATORS;
+
+	node = without_relabel(node);
+	if (!IsA(node, Var))
+		*operands += operators * cpu_operator_cost + expression_cost(root, node);
+}
+
+/* As has_kernel(), for a call of a function that returns a boolean. */
+static bool
+has_call_kernel(PlannerInfo *root, Node *node, Oid function, List *args, Cost *operands)
+{
+	CellarFunctionClass class = cellar_function_class(function);
+	Node	   *left;
+	Node	   *right;
+
+	if (class != CELLAR_FUNCTION_EQUALITY && class != CELLAR_FUNCTION_ORDER &&
+		class != CELLAR_FUNCTION_PATTERN && class != CELLAR_FUNCTION_CASE_INSENSITIVE_PATTERN)
+	{
+		add_operand(root, node, operands);
+		return true;
+	}
+	if (list_length(args) != 2)
+		return false;
+	left = without_relabel(linitial(args));
+	right = without_relabel(lsecond(args));
+	switch (class)
+	{
+		case CELLAR_FUNCTION_EQUALITY:
+		case CELLAR_FUNCTION_ORDER:
+			if (is_number(exprType(left)) && is_vector(root, left) && is_vector(root, right))
+				return true;
+			if (cellar_depends_on_row(left) && cellar_depends_on_row(right))
+			{
+				*operands += 2 * OPERAND_OPERATORS * cpu_operator_cost + expression_cost(root, node);
+				return true;
+			}
+			add_operand(root, cellar_depends_on_row(left) ? left : right, operands);
+			return true;
+		case CELLAR_FUNCTION_PATTERN:
+		case CELLAR_FUNCTION_CASE_INSENSITIVE_PATTERN:
+			if (cellar_depends_on_row(right))
+				return false;
+			/* ILIKE converts the text to lower case. */
+			if (class == CELLAR_FUNCTION_CASE_INSENSITIVE_PATTERN)
+				*operands += (OPERAND_OPERATORS + 1) * cpu_operator_cost;
+			add_operand(root, left, operands);
+			return true;
+		default:
+			return false;		/* not reached */
+	}
+}
+
+/*
+ * Returns whether the cell evaluates a condition by a kernel, or by calling a single function.  Adds
+ * the cost of interpreted operands.
+ */
+static bool
+has_kernel(PlannerInfo *root, Node *node, Cost *operands)
+{
+	ListCell   *lc;
+
+	node = without_relabel(node);
+	if (!cellar_depends_on_row(node))
+		return true;
+	switch (nodeTag(node))
+	{
+		case T_Var:
+			return true;
+		case T_BoolExpr:
+			foreach(lc, ((BoolExpr *) node)->args)
+			{
+				if (!has_kernel(root, lfirst(lc), operands))
+					return false;
+			}
+			return true;
+		case T_NullTest:
+			return IsA(without_relabel((Node *) ((NullTest *) node)->arg), Var);
+		case T_BooleanTest:
+			return (((BooleanTest *) node)->booltesttype == IS_TRUE || ((BooleanTest *) node)->booltesttype == IS_FALSE) &&
+				has_kernel(root, (Node *) ((BooleanTest *) node)->arg, operands);
+		case T_FuncExpr:
+			return has_call_kernel(root, node, ((FuncExpr *) node)->funcid, ((FuncExpr *) node)->args, operands);
+		case T_OpExpr:
+			return has_call_kernel(root, node, ((OpExpr *) node)->opfuncid, ((OpExpr *) node)->args, operands);
+		case T_ScalarArrayOpExpr:
+			{
+				ScalarArrayOpExpr *expr = (ScalarArrayOpExpr *) node;
+				Oid			type = getBaseType(exprType(linitial(expr->args)));
+				bool		has_set = type != NUMERICOID && type != FLOAT4OID && type != FLOAT8OID;
+
+				/* = ANY and <> ALL */
+				if (cellar_function_class(expr->opfuncid) != CELLAR_FUNCTION_EQUALITY ||
+					expr->useOr != op_hashjoinable(expr->opno, type) ||
+					!(has_set || IsA(without_relabel(linitial(expr->args)), Var)))
+					return false;
+				add_operand(root, linitial(expr->args), operands);
+				return true;
+			}
+		case T_SubPlan:
+			add_operand(root, linitial(castNode(OpExpr, ((SubPlan *) node)->testexpr)->args), operands);
+			return true;
+		default:
+			return false;
+	}
+}
+
+/*
+ * Returns the cost of interpreting expressions of the conditions for a row.  conditions are
+ * RestrictInfos.
+ */
+Cost
+cellar_interpreted_cost(PlannerInfo *root, List *conditions)
+{
+	Cost		interpreted = 0;
+	ListCell   *lc;
+
+	foreach(lc, conditions)
+	{
+		Node	   *condition = (Node *) lfirst_node(RestrictInfo, lc)->clause;
+		Cost		operands = 0;
+
+		if (has_kernel(root, condition, &operands))
+			interpreted += operands;
+		else
+			interpreted += CONDITION_OPERATORS * cpu_operator_cost + expression_cost(root, condition);
+	}
+	return interpreted;
+}
