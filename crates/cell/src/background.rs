@@ -42,7 +42,7 @@ impl Stopping {
         self.0.1.wait_while_for(&mut is_set, |is_set| !*is_set, time);
     }
 
-    fn set(&self) {
+    pub fn set(&self) {
         *self.0.0.lock() = true;
         self.0.1.notify_all();
     }

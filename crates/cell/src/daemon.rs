@@ -389,6 +389,10 @@ fn serve(
         notify(&format!("READY=1\nSTATUS=mounted on {}", config.mount.display()));
         let is_signalled = wait_for_stop(&mount, signals)?;
         notify("STOPPING=1\nSTATUS=syncing and unmounting");
+        // The thread ends after the unit that it stores now, while the volume is synced.
+        if let Ok(recompression) = &recompression {
+            recompression.begin_to_stop();
+        }
         if is_signalled {
             log::info!("stopping");
             volume.sync()?;

@@ -2,12 +2,13 @@
 
 mod support;
 
+use cellar_format::units::AuIndex;
 use cellar_storage::disk::Disk;
-use cellar_storage::{ErrorKind, Fallocate, Ino, ROOT_INO, SpacePriority, UnitStored, Volume, VolumeOptions};
+use cellar_storage::{AuSize, ErrorKind, Fallocate, Ino, ROOT_INO, SpacePriority, UnitStored, Volume, VolumeOptions};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use support::codec::{PAGE, compress, superseded};
+use support::codec::{PAGE, compress, encode, superseded};
 use support::limited_disk::LimitedDisk;
 use support::{MIB, create, disks, options, read_all};
 
@@ -22,7 +23,11 @@ fn limited(folder: &Path) -> (LimitedDisk, Arc<Volume>) {
 }
 
 fn open(disk: &LimitedDisk) -> Arc<Volume> {
-    let options = VolumeOptions { reserve_bytes: RESERVE, ..options() };
+    open_with(disk, options())
+}
+
+fn open_with(disk: &LimitedDisk, options: VolumeOptions) -> Arc<Volume> {
+    let options = VolumeOptions { reserve_bytes: RESERVE, ..options };
     Volume::open(vec![Arc::new(disk.clone()) as Arc<dyn Disk>], options).unwrap()
 }
 
@@ -174,6 +179,69 @@ fn a_priority_is_refused_when_its_part_of_the_reserve_is_used_up() {
     model[PAGE..2 * PAGE].copy_from_slice(&page(7));
     // The last part of the reserve is left for metadata.
     volume.sync().unwrap();
+    assert!(read_all(&volume, ino) == model);
+}
+
+/// Compresses an allocation unit as the cell does while the reserve is in use.
+fn compress_from_reserve(volume: &Volume, ino: Ino, au: u64) -> UnitStored {
+    let version = volume.au_version(ino, AuIndex(au)).unwrap();
+    let au_bytes = volume.au_bytes(ino).unwrap();
+    let mut pages = vec![0; au_bytes as usize];
+    let count = volume.read_uncached(ino, au * au_bytes, &mut pages).unwrap();
+    let mut staged = volume.stage_units(ino).unwrap();
+    staged.use_reserve();
+    let unit = encode(&pages[..count / PAGE * PAGE]);
+    match volume.stage_unit(&mut staged, AuIndex(au), version, &unit, 1).unwrap() {
+        UnitStored::Stored => volume.publish_units(staged).unwrap()[0],
+        not_stored => not_stored,
+    }
+}
+
+#[test]
+fn the_space_that_a_new_unit_frees_goes_to_the_reserve_before_another_program_takes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, volume) = limited(folder.path());
+    let (ino, mut model) = compressed(&volume, "file", 16);
+    disk.occupy_all_but(0);
+    overwrite(&volume, ino, &mut model, 1, SpacePriority::Normal);
+    volume.fsync(ino).unwrap();
+    let reserve_free = || volume.disk_spaces()[0].reserve_free;
+    disk.occupy_all_but(0);
+    let before = reserve_free();
+    for au in 0..16 {
+        assert_eq!(volume.freeing(|| compress_from_reserve(&volume, ino, au)), UnitStored::Stored);
+        disk.occupy_all_but(0);
+    }
+    let after = reserve_free();
+    assert!(after > before + 8 * MIB, "16 MiB of raw pages were freed, and the reserve grew from {before} to {after}");
+    disk.occupy_all_but(200 * MIB);
+    volume.freeing(|| disk.occupy_all_but(300 * MIB));
+    assert!(disk.space().unwrap().available >= 300 * MIB - RESERVE, "the reserve file has its length at most");
+    assert!(read_all(&volume, ino) == model);
+}
+
+#[test]
+fn other_requests_leave_space_for_a_large_unit() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = LimitedDisk::new(disks(folder.path(), 1).remove(0), CAPACITY);
+    let au_size = AuSize::from_bytes(16 * MIB).unwrap();
+    let volume = open_with(&disk, VolumeOptions { au_size, ..options() });
+    let ino = create(&volume, "file");
+    // These bytes do not compress, so the unit is as large as its pages.
+    let mut seed = 7u64;
+    let mut noise = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 56) as u8
+    };
+    let model: Vec<u8> = (0..15 * MIB).map(|_| noise()).collect();
+    volume.write(ino, 0, &model).unwrap();
+    let (raw, count) = fill(&volume, "fill");
+    let block = vec![1; 64 << 10];
+    let mut end = count * MIB;
+    while volume.write_with(raw, end, &block, SpacePriority::Highest).is_ok() {
+        end += block.len() as u64;
+    }
+    assert_eq!(compress_from_reserve(&volume, ino, 0), UnitStored::Stored);
     assert!(read_all(&volume, ino) == model);
 }
 

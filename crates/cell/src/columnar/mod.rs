@@ -24,12 +24,11 @@ use crate::background::lower_priority;
 use crate::compression::MEMORY_AUS;
 use crate::compression::throttle::Throttle;
 use crate::relation::DiskObject;
-use crate::state::{Candidate, CellState, MemoryKind};
+use crate::state::{Candidate, CellState, IncompressibleUnits, MemoryKind};
 
 const LEVEL: Level = Level::QueryLow;
-/// The place of a level in the table of incompressible units, for allocation units that failed for another reason: they are not
-/// encoded again until a write changes them.
-const FAILED: u32 = 7;
+/// Allocation units that failed for another reason than their size are not encoded again until a write changes them.
+const FAILED: u32 = IncompressibleUnits::COLUMNS_FAILED;
 /// Bounds the time until the thread ends.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 const CHECKSUM_AT: usize = 8;

@@ -42,7 +42,7 @@ pub enum SpacePriority {
     Normal,
     /// May use three quarters of the reserve.
     High,
-    /// May use the reserve except for the part for metadata.
+    /// May use the reserve except for the part for metadata and for a new compression unit.
     Highest,
     /// Frees more space than it needs: may use the reserve, and half of the part for metadata.
     Freeing,
@@ -83,6 +83,8 @@ pub struct FreeSpace {
     disks: Growing<Arc<MeasuredDisk>>,
     /// Size of the reserve of each disk in bytes.
     reserve: u64,
+    /// Bytes that a new compression unit needs at most.
+    unit_bytes: u64,
     /// Free bytes beyond the reserve on the fullest disk, measured `measured_ms` after `started`, minus the bytes of the
     /// requests since then.
     available: AtomicU64,
@@ -112,9 +114,10 @@ impl MeasuredDisk {
 }
 
 impl FreeSpace {
-    /// Manages the space of `disks`, each with a reserve of `reserve` bytes.
-    pub fn new(disks: &[Arc<dyn Disk>], reserve: u64) -> Self {
-        Self::on(disks.iter().map(|disk| MeasuredDisk::new(disk, ReserveFile::open(disk, reserve))).collect(), reserve)
+    /// Manages the space of `disks`, each with a reserve of `reserve` bytes. A new compression unit needs at most `unit_bytes`.
+    pub fn new(disks: &[Arc<dyn Disk>], reserve: u64, unit_bytes: u64) -> Self {
+        let measured = |disk| MeasuredDisk::new(disk, ReserveFile::open(disk, reserve));
+        Self { unit_bytes, ..Self::on(disks.iter().map(measured).collect(), reserve) }
     }
 
     /// Reports the space of disks that do not change.
@@ -124,7 +127,7 @@ impl FreeSpace {
 
     fn on(disks: Vec<Arc<MeasuredDisk>>, reserve: u64) -> Self {
         let (available, measured_ms) = (AtomicU64::new(0), AtomicU64::new(NEVER));
-        Self { disks: Growing::new(disks), reserve, available, measured_ms, started: Instant::now() }
+        Self { disks: Growing::new(disks), reserve, unit_bytes: 0, available, measured_ms, started: Instant::now() }
     }
 
     /// Manages another disk. The reserve file of a disk that is offline is opened by [`Self::reopen`].
@@ -173,6 +176,26 @@ impl FreeSpace {
         disks.filter(|disk: &&MeasuredDisk| disk.disk.is_accessible() && !disk.has_left.load(Ordering::Acquire))
     }
 
+    /// Calls `work`, which frees space. Then extends the reserve files that are shorter than the reserve by the bytes that became
+    /// available meanwhile: another program cannot use these up. Other programs keep the space that they had before.
+    ///
+    /// A request that shortened a reserve file may find its space taken back; it then fails, and is repeated
+    /// ([`super::Volume::with_reserve`]).
+    pub fn freeing<T>(&self, work: impl FnOnce() -> T) -> T {
+        let available = |disk: &MeasuredDisk| disk.disk.space().ok().map(|space| space.available);
+        let before: Vec<_> =
+            self.accessible().filter_map(|disk| available(disk).map(|available| (disk, available))).collect();
+        let result = work();
+        for (disk, before) in before {
+            if disk.reserve_file.is_short()
+                && let Some(now) = available(disk)
+            {
+                disk.reserve_file.grow_by(now.saturating_sub(before));
+            }
+        }
+        result
+    }
+
     /// Measures and remembers the space of all accessible disks. Returns each disk with its space, and its free bytes
     /// including the reserve file.
     fn measure(&self) -> Result<Vec<(&MeasuredDisk, Space, u64)>> {
@@ -209,11 +232,13 @@ impl FreeSpace {
     /// Returns the free bytes that a request must leave on a disk.
     fn floor(&self, need: Need, priority: SpacePriority, space: &Space) -> u64 {
         let metadata = METADATA_BYTES.min(space.total / 16);
+        // A new compression unit fits in what all other requests leave. A small reserve leaves at most a quarter for units.
+        let units = metadata.max((metadata / 2 + self.unit_bytes).min(self.reserve / 4));
         match (priority, need) {
             (SpacePriority::Normal, Need::Growth(_)) => self.reserve.max(metadata),
             (SpacePriority::Normal, Need::Overwrite(_)) => (self.reserve / 2).max(metadata),
             (SpacePriority::High, _) => (self.reserve / 4).max(metadata),
-            (SpacePriority::Highest, _) => metadata,
+            (SpacePriority::Highest, _) => units,
             (SpacePriority::Freeing, _) => metadata / 2,
         }
     }

@@ -42,7 +42,7 @@ impl Volume {
                 on_each(&group.accessible_disks(), sync).into_iter().collect::<Result<()>>()?;
             }
         }
-        let free_space = FreeSpace::new(group.disks(), options.reserve_bytes);
+        let free_space = FreeSpace::new(group.disks(), options.reserve_bytes, options.au_size.bytes());
         free_space.prepare_commit();
         let facts = if is_new { None } else { FoundFacts::take(&group) };
         let (stores, contents) = Stores::open(&group, is_new, initial)?;

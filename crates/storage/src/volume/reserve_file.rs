@@ -14,6 +14,9 @@ const FILE: &str = "reserve";
 const RELEASE_MIN: u64 = 1 << 20;
 /// Bytes that an extension of the file leaves to others. It leaves half of the remaining space, too.
 const OTHERS: u64 = 32 << 20;
+/// Attempts to extend the file by space that other programs may have used up in part; each attempt takes half of the space of the
+/// attempt before.
+const EXTENSIONS_MAX: usize = 5;
 
 #[derive(Debug)]
 pub struct ReserveFile {
@@ -99,23 +102,51 @@ impl ReserveFile {
         let Some(opened) = file.as_ref().filter(|_| length < target) else { return };
         let available = self.disk.space().map_or(0, |space| space.available);
         let bytes = (available.saturating_sub(OTHERS) / 2).min(target - length);
-        if bytes == 0 {
-            return;
+        if bytes > 0 && !self.extend(opened.as_ref(), length, bytes) {
+            log::warn!(
+                "could not allocate {bytes} bytes in the reserve file of cell disk {}: another program uses the space",
+                self.disk.path().display()
+            );
         }
-        match opened.allocate(length, bytes, false) {
-            Ok(()) => self.length.store(length + bytes, Ordering::Release),
-            Err(error) => {
-                let path = self.disk.path().display();
-                log::warn!("could not allocate {bytes} bytes in the reserve file of cell disk {path}: {error}");
-                if error.raw_os_error() != Some(libc::ENOSPC) {
-                    self.target.store(length, Ordering::Relaxed);
-                }
-                // The filesystem may have allocated a part.
-                if let Err(error) = opened.set_len(length) {
-                    log::warn!("could not shorten the reserve file of cell disk {path}: {error}");
-                }
+    }
+
+    /// Extends the file by `bytes` that became available on the disk, at most to its target length; by less if other programs have
+    /// used up a part of the space.
+    pub fn grow_by(&self, bytes: u64) {
+        let file = self.file.lock();
+        let (length, target) = (self.length(), self.target.load(Ordering::Relaxed));
+        let Some(opened) = file.as_ref() else { return };
+        let mut bytes = bytes.min(target.saturating_sub(length));
+        for _ in 0..EXTENSIONS_MAX {
+            if bytes == 0 || self.extend(opened.as_ref(), length, bytes) {
+                return;
             }
+            bytes /= 2;
         }
+    }
+
+    /// Returns whether the file is shorter than its target length.
+    pub fn is_short(&self) -> bool {
+        self.length() < self.target.load(Ordering::Relaxed)
+    }
+
+    /// Allocates `bytes` at the end of the file. Returns false if the disk has too little space. After another error, the file does
+    /// not grow any more.
+    fn extend(&self, file: &dyn DiskFile, length: u64, bytes: u64) -> bool {
+        let Err(error) = file.allocate(length, bytes, false) else {
+            self.length.store(length + bytes, Ordering::Release);
+            return true;
+        };
+        let (path, is_full) = (self.disk.path().display(), error.raw_os_error() == Some(libc::ENOSPC));
+        if !is_full {
+            log::warn!("could not allocate {bytes} bytes in the reserve file of cell disk {path}: {error}");
+            self.target.store(length, Ordering::Relaxed);
+        }
+        // The filesystem may have allocated a part.
+        if let Err(error) = file.set_len(length) {
+            log::warn!("could not shorten the reserve file of cell disk {path}: {error}");
+        }
+        !is_full
     }
 
     /// Shortens the file by at least `bytes`, or to nothing. Returns false if the file is empty.

@@ -197,16 +197,25 @@ impl Volume {
         }
         // Storing a unit frees more space than it uses.
         let need = Need::Overwrite(crate::file::stored_bytes(bytes.len() as u32));
-        self.with_space(|| self.free_space.check(need, staged.priority))?;
         let Some(stored) = StoredUnit::reserve(units.slots(), au, bytes) else { return Ok(UnitStored::Busy) };
         let unit = NewUnit { stored: Arc::new(stored), page_count, tag };
         let candidate = Candidate { unit: Some(unit), version, failed_syncs: units.slots().failed_syncs() };
-        candidate.unit().stored.write(bytes)?;
+        // Other programs may use up the space before the write: the write is repeated like the check.
+        self.with_space(|| {
+            self.free_space.check(need, staged.priority)?;
+            candidate.unit().stored.write(bytes)
+        })?;
         if !self.verify_unit(file, units, &candidate)? {
             return Ok(UnitStored::Changed);
         }
         staged.candidates.push(candidate);
         Ok(UnitStored::Stored)
+    }
+
+    /// Calls `work`, which frees space on the cell disks, and adds the space to the reserve while that is incomplete, so that no
+    /// other program uses the space up.
+    pub fn freeing<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.free_space.freeing(work)
     }
 
     /// Makes staged units current, all of them with one sync of each unit file and one metadata transaction. Durable on
