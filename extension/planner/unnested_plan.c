@@ -146,7 +146,7 @@ add_call_costs(Node *node, void *cost)
 	return expression_tree_walker(node, add_call_costs, cost);
 }
 
-/* Returns how many rows a table of the statement has. */
+/* Returns how many rows a table of the statement has; -1 if nothing is known of a foreign table. */
 static double
 table_rows(const PlannedStmt *statement, Index scanrelid)
 {
@@ -172,7 +172,12 @@ condition_calls(const PlannedStmt *statement, const Plan *plan)
 	Index		scanrelid = cellar_scanned_relation(plan);
 
 	if (scanrelid > 0 && rt_fetch(scanrelid, statement->rtable)->rtekind == RTE_RELATION)
-		return Max(plan->plan_rows, Min(calls, table_rows(statement, scanrelid)));
+	{
+		double		rows = table_rows(statement, scanrelid);
+
+		if (rows >= 0)
+			calls = Min(calls, rows);
+	}
 	switch (nodeTag(plan))
 	{
 		case T_HashJoin:
@@ -180,17 +185,22 @@ condition_calls(const PlannedStmt *statement, const Plan *plan)
 		case T_NestLoop:
 			/* A row of the outer side has at most one partner. */
 			if (((const Join *) plan)->inner_unique)
-				return Min(calls, plan->lefttree->plan_rows);
-			return calls;
+				calls = Min(calls, plan->lefttree->plan_rows);
+			break;
 		case T_Agg:
 		case T_Group:
 		case T_Result:
-			return plan->lefttree == NULL ? calls : Min(calls, plan->lefttree->plan_rows);
+			if (plan->lefttree != NULL)
+				calls = Min(calls, plan->lefttree->plan_rows);
+			break;
 		case T_SubqueryScan:
-			return Min(calls, ((const SubqueryScan *) plan)->subplan->plan_rows);
+			calls = Min(calls, ((const SubqueryScan *) plan)->subplan->plan_rows);
+			break;
 		default:
-			return calls;
+			break;
 	}
+	/* Outer joins and grouping sets can return more rows than they read of one input. */
+	return Max(plan->plan_rows, calls);
 }
 
 /* A statement and the cost of the subqueries in its joins. */

@@ -133,8 +133,9 @@ fn run(state: &CellState, stopping: &Stopping) {
         if freed > 0 {
             log::info!("recompression freed {freed} bytes because the reserve of a cell disk is in use");
         }
-        // Another program takes what is freed.
-        losses = if freed > 0 && change < 0 { losses + 1 } else { 0 };
+        // Statements change more units than the thread stores. A checkpoint may wait for the last half of the reserve.
+        let is_futile = freed > 0 && change < 0 && before.usage != ReserveUse::Most;
+        losses = if is_futile { losses + 1 } else { 0 };
         let is_done = before.usage != ReserveUse::None && (freed == 0 || before.usage == ReserveUse::Part);
         stopping.pause(pace.pause_between(match losses {
             0 if is_done => PASS_INTERVAL,
@@ -188,6 +189,14 @@ fn pass(
             {
                 log::debug!("{error}");
                 None
+            }
+            Ok(Err(CompressionError::Stopping)) => break,
+            // The units after it would fail as well.
+            Ok(Err(CompressionError::Storage(error)))
+                if ![ErrorKind::Corrupt, ErrorKind::Invalid].contains(&error.kind()) =>
+            {
+                log::warn!("recompression ends until the next pass: {error}");
+                break;
             }
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => Some("the encoding panicked".into()),

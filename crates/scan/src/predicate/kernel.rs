@@ -129,9 +129,13 @@ impl Kernel {
         }
     }
 
-    /// Whether the interpreter evaluates an expression for each row.
+    /// Whether the interpreter evaluates an expression of the kernel for each row.
     pub fn is_interpreted(&self) -> bool {
-        matches!(self, Self::Expression { .. } | Self::Interpret(_))
+        match self {
+            Self::Expression { .. } | Self::Interpret(_) => true,
+            Self::And(arms) | Self::Or(arms) => arms.iter().any(Self::is_interpreted),
+            _ => false,
+        }
     }
 
     /// A kernel for the conjunction of two kernels, if both test the same column and one test can replace both tests.

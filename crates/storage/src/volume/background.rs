@@ -310,7 +310,7 @@ impl Volume {
     }
 
     /// Calls `attempt`, and again while the filesystem of a disk is full and its reserve file can be shortened: other
-    /// programs may have used up the space that an earlier check found.
+    /// programs, or a reserve file that grew, may have used up the space that an earlier check found.
     pub(super) fn with_reserve<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         for _ in 0..RELEASES_MAX {
             match attempt() {

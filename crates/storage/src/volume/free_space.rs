@@ -244,20 +244,22 @@ impl FreeSpace {
     }
 
     /// Discards the last measurement and shortens the reserve file of each disk whose filesystem has nearly no free
-    /// space, after a request failed although [`Self::check`] had found space. Returns whether a file became shorter.
+    /// space, after a request failed although [`Self::check`] had found space. Returns whether the request may succeed now: a
+    /// file became shorter, or all disks have space again.
     pub fn release(&self) -> bool {
         self.measured_ms.store(NEVER, Ordering::Release);
         self.shorten_reserve_files()
     }
 
     fn shorten_reserve_files(&self) -> bool {
-        let mut released = false;
+        let (mut released, mut full) = (false, false);
         for disk in self.accessible() {
             if disk.disk.space().is_ok_and(|space| space.available < MARGIN) {
+                full = true;
                 released |= disk.reserve_file.release(MARGIN);
             }
         }
-        released
+        released || !full
     }
 
     /// Prepares the disks for a metadata transaction.

@@ -130,16 +130,19 @@ impl ReserveFile {
         self.length() < self.target.load(Ordering::Relaxed)
     }
 
-    /// Allocates `bytes` at the end of the file. Returns false if the disk has too little space. After another error, the file does
-    /// not grow any more.
+    /// Allocates `bytes` at the end of the file. Returns false if the disk has too little space. The file does not grow any more if
+    /// the filesystem cannot allocate space in advance.
     fn extend(&self, file: &dyn DiskFile, length: u64, bytes: u64) -> bool {
         let Err(error) = file.allocate(length, bytes, false) else {
             self.length.store(length + bytes, Ordering::Release);
             return true;
         };
-        let (path, is_full) = (self.disk.path().display(), error.raw_os_error() == Some(libc::ENOSPC));
+        let path = self.disk.path().display();
+        let is_full = matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
         if !is_full {
             log::warn!("could not allocate {bytes} bytes in the reserve file of cell disk {path}: {error}");
+        }
+        if let Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) = error.raw_os_error() {
             self.target.store(length, Ordering::Relaxed);
         }
         // The filesystem may have allocated a part.

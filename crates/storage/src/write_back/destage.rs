@@ -153,7 +153,7 @@ impl WriteBack {
     /// Writes the dirty pages of a range durably to the cell disks. The pages stay dirty until [`Self::finish`]. The caller
     /// holds the cleaning lock, so the log in which the pages are dirty does not end.
     fn write_down(&self, object: &Arc<DirtyObject>, pages: Range<u32>) -> io::Result<Option<Cleaned>> {
-        let dirty = object.dirty(pages);
+        let dirty = object.dirty(pages)?;
         if dirty.is_empty() {
             return Ok(None);
         }

@@ -234,7 +234,7 @@ impl WriteBackFile {
         let pages = pages_of(&range);
         'again: loop {
             // Before the read below: pages that become clean meanwhile are there.
-            let dirty = self.object.dirty(pages.clone());
+            let dirty = self.object.dirty(pages.clone())?;
             let Some(log) = self.write_back.last_log().filter(|_| !dirty.is_empty()) else {
                 return self.read_inner(buffer, offset, direct);
             };
@@ -252,7 +252,7 @@ impl WriteBackFile {
                 let bytes = &mut buffer[(part.start - offset) as usize..(part.end - offset) as usize];
                 if let Err(error) = log.read(&place.segment, bytes, place.offset + part.start - start, direct) {
                     // The segment may have been removed since.
-                    if self.object.is_at(*page, place) {
+                    if self.object.is_at(*page, place)? {
                         return Err(error);
                     }
                     continue 'again;
@@ -309,7 +309,7 @@ impl DiskFile for WriteBackFile {
             let result = self.inner.set_len(length);
             self.object.require_sync();
             result?;
-            if !self.object.dirty(end..u32::MAX).is_empty() {
+            if !self.object.dirty(end..u32::MAX)?.is_empty() {
                 // Until then, a crash may bring back the length, and with it the pages.
                 self.object.sync_internally(|| self.inner.sync())?;
                 self.write_back.drop_from(&self.object, end)?;

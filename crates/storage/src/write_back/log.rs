@@ -613,10 +613,21 @@ impl Log {
     }
 }
 
-/// Runs `work` of a flash disk, which may fail because it is late unless it is the last one.
+/// Runs `work` of a flash disk, which may fail because it is late unless it is the last one. After an error, the disk is lost: the
+/// caller fails it or ends the log.
 fn on_disk(late: &Arc<LateDisks>, disk: usize, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let (late, began) = (late.clone(), Instant::now());
-    waiting_until(move || late.may_fail(disk, began), work)
+    let result = waiting_until(
+        {
+            let late = late.clone();
+            move || late.may_fail(disk, began)
+        },
+        work,
+    );
+    if result.is_err() {
+        late.is_lost.lock()[disk] = true;
+    }
+    result
 }
 
 /// A panic leaves an operation that is neither done nor failed: a record that is missing, or a segment that no later flush syncs.

@@ -6,8 +6,9 @@
 
 use super::format::Piece;
 use super::log::{Appended, Segment};
+use crate::disk::no_wait;
 use crate::flash::Object;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -75,13 +76,21 @@ impl DirtyObject {
         !self.state.lock().pages.is_empty()
     }
 
-    pub fn dirty(&self, pages: Range<u32>) -> Vec<(u32, Place)> {
-        self.state.lock().pages.range(pages).map(|(page, place)| (*page, place.clone())).collect()
+    /// Locks the pages. A thread that must not wait gets an error while a record of the object is written.
+    fn state(&self) -> io::Result<MutexGuard<'_, State>> {
+        match no_wait::is_on() {
+            true => self.state.try_lock().ok_or_else(no_wait::would_wait),
+            false => Ok(self.state.lock()),
+        }
+    }
+
+    pub fn dirty(&self, pages: Range<u32>) -> io::Result<Vec<(u32, Place)>> {
+        Ok(self.state()?.pages.range(pages).map(|(page, place)| (*page, place.clone())).collect())
     }
 
     /// Returns whether a page is at a place.
-    pub fn is_at(&self, page: u32, place: &Place) -> bool {
-        self.state.lock().pages.get(&page).is_some_and(|found| found.sequence == place.sequence)
+    pub fn is_at(&self, page: u32, place: &Place) -> io::Result<bool> {
+        Ok(self.state()?.pages.get(&page).is_some_and(|found| found.sequence == place.sequence))
     }
 
     /// Lets the next sync reach the cell disks.

@@ -98,7 +98,8 @@ pub struct Function {
 
 impl PartialEq for Function {
     fn eq(&self, other: &Self) -> bool {
-        self.oid == other.oid
+        // Variants for other contexts have no identifier of their own.
+        self.oid == other.oid && self.name == other.name
     }
 }
 

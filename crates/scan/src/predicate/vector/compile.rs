@@ -350,7 +350,6 @@ impl Compile<'_> {
     }
 }
 
-/// The function of a date or timestamp that a call evaluates, and its argument.
 /// Whether calls of the function are evaluated over vectors of numbers, given arguments that are.
 pub fn is_vectorized(function: &Function) -> bool {
     match function.body {
@@ -360,6 +359,7 @@ pub fn is_vectorized(function: &Function) -> bool {
     }
 }
 
+/// The function of a date or timestamp that a call evaluates, and its argument.
 fn date_part<'n>(function: &Function, args: &'n [Node]) -> Option<(DatePart, &'n Node)> {
     match args {
         [arg] => Some((DatePart::of(function, None)?, arg)),

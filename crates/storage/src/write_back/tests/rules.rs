@@ -422,6 +422,25 @@ fn a_stall_that_both_flash_disks_have_in_common_leaves_one_of_them() {
 }
 
 #[test]
+fn a_late_disk_is_waited_for_when_the_other_one_has_returned_an_error() {
+    let (machine, cell) = with_dirty_page_on(Machine { timeout: Some(Duration::from_millis(20)), ..Machine::new() });
+    cell.file(INO).unwrap().sync().unwrap();
+    let log = cell.write_back.last_log().unwrap();
+    machine.breakers[0].break_after(0);
+    machine.breakers[1].hold_writes();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| cell.write(INO, &of_pages(2..3), 9));
+        while log.waits_for_last_disk() == 0 && !writer.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        machine.breakers[1].release_writes();
+        writer.join().unwrap().expect("one flash disk is left");
+    });
+    assert_eq!((log.disks(), log.is_writable()), ((2, 1), true));
+    assert_eq!(cell.read(INO, &(4..6)).unwrap(), [9, 9]);
+}
+
+#[test]
 fn after_a_panic_in_a_write_nothing_relies_on_later_records() {
     for at_once in [false, true] {
         let (machine, cell) = with_dirty_page();
