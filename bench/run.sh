@@ -339,6 +339,9 @@ part_awr() {
     sql plain postgres -c "SELECT length(awr.report($((last - 192)), $last, 'html'))" >/dev/null
     end=$(date +%s%N)
     say "| HTML report over 192 AWR snapshots with 34,560,000 session samples | $(((end - start) / 1000000)) |"
+    say
+    say "Disk space of the session samples of one day: $(sql plain postgres -c "SELECT pg_size_pretty(sum(pg_total_relation_size(inhrelid)) / 8)
+        FROM pg_inherits WHERE inhparent = 'awr.sample_chunk'::regclass")."
     cluster_stop plain
 }
 

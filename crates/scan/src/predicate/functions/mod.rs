@@ -98,7 +98,7 @@ pub struct Function {
 
 impl PartialEq for Function {
     fn eq(&self, other: &Self) -> bool {
-        // Variants for other contexts have no identifier of their own.
+        // Variants for UTF-8 text that is compared with ASCII text have the identifier 0.
         self.oid == other.oid && self.name == other.name
     }
 }
