@@ -226,7 +226,11 @@ join_filter_costs() {
 # Case conversion beyond ASCII: some non-ASCII letters convert to ASCII letters, and Turkish converts i and I differently.
 letters() {
     local mode collation answers=()
-    sql whole postgres -c "CREATE TABLE letters AS SELECT chr(c) AS letter FROM generate_series(33, 700) c UNION ALL SELECT chr(8490)"
+    sql whole postgres -c "CREATE TABLE letters AS SELECT chr(c) AS letter FROM generate_series(33, 700) c UNION ALL SELECT chr(8490)" \
+        -c "CREATE TABLE ascii_letters AS SELECT chr(c) AS letter FROM generate_series(33, 126) c"
+    check_equal "the results of lower and upper in aggregates are told apart" \
+        "$(PGOPTIONS="-c cellar.min_scan_size=0 -c cellar.cost_factor=0" sql whole postgres -c "
+            SELECT count(*) FILTER (WHERE lower(letter) = 'i'), count(*) FILTER (WHERE upper(letter) = 'i') FROM ascii_letters")" "2|0"
     for collation in en-x-icu tr-x-icu; do
         if [ -z "$(sql whole postgres -c "SELECT 1 FROM pg_collation WHERE collname = '$collation'")" ]; then
             say "# no collation $collation in this installation"
