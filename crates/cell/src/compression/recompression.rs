@@ -30,7 +30,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const PASS_INTERVAL: Duration = Duration::from_secs(5);
 /// The thread pauses at the latest after it has worked for this time. A checkpointer waits longer for space.
 const WORK_MAX: Duration = Duration::from_secs(2);
-/// A pass ends when the reserve has become smaller by this many bytes, because another program takes what is freed.
+/// A pass ends when the reserve has become smaller by this many bytes: statements change more units than the thread stores.
 const LOSS_MAX: i64 = 8 << 20;
 /// While more than half of the reserve is free, only units with at least one raw page in this many are stored again.
 const PAGES_PER_RAW_PAGE: u32 = 10;
