@@ -616,14 +616,8 @@ impl Log {
 /// Runs `work` of a flash disk, which may fail because it is late unless it is the last one. After an error, the disk is lost: the
 /// caller fails it or ends the log.
 fn on_disk(late: &Arc<LateDisks>, disk: usize, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    let (late, began) = (late.clone(), Instant::now());
-    let result = waiting_until(
-        {
-            let late = late.clone();
-            move || late.may_fail(disk, began)
-        },
-        work,
-    );
+    let (of_wait, began) = (late.clone(), Instant::now());
+    let result = waiting_until(move || of_wait.may_fail(disk, began), work);
     if result.is_err() {
         late.is_lost.lock()[disk] = true;
     }
