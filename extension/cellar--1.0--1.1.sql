@@ -2917,7 +2917,14 @@ BEGIN
     INTO events FROM e t WHERE bucket = -1 AND waits > 0;
 
   SELECT h.ash, h.sampled INTO ash, sampled FROM awr.sample_data(begin_snap, end_snap, instance, databases, names, events) h;
-  SELECT jsonb_agg(s) INTO cell_io FROM awr.sum_intervals('cell_io_stat', begin_snap, end_snap, instance) s;
+  SELECT jsonb_agg(total - 'bucket' || jsonb_build_object(
+           'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = total ->> 'database'),
+           'histogram', (SELECT jsonb_agg(coalesce((counts ->> b::text)::numeric, 0) ORDER BY b) FROM generate_series(0, 31) b)))
+    INTO cell_io
+    FROM (SELECT (jsonb_agg(s) FILTER (WHERE s ->> 'bucket' = '-1')) -> 0 AS total, jsonb_object_agg(s ->> 'bucket', s -> 'operations') AS counts
+          FROM awr.sum_intervals('cell_io_stat', begin_snap, end_snap, instance) s
+          GROUP BY s -> 'cell', s -> 'database', s -> 'kind') i
+    WHERE total IS NOT NULL;
 
   document := jsonb_build_object(
     'format', 1,
@@ -3022,12 +3029,7 @@ BEGIN
                          ORDER BY coalesce((s ->> 'read_bytes')::numeric, 0) + coalesce((s ->> 'write_bytes')::numeric, 0)
                                   + coalesce((s ->> 'extend_bytes')::numeric, 0) + coalesce((s ->> 'wal_bytes')::numeric, 0) DESC,
                                   (s ->> 'pid')::int, s ->> 'backend_start' LIMIT 100) o),
-    'cell_io', (SELECT jsonb_agg(s - 'bucket' || jsonb_build_object(
-                         'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
-                         'histogram', (SELECT jsonb_agg(coalesce(h.n, 0) ORDER BY b) FROM generate_series(0, 31) b
-                                       LEFT JOIN (SELECT (e ->> 'bucket')::int AS bucket, (e ->> 'operations')::numeric AS n FROM jsonb_array_elements(cell_io) e
-                                                  WHERE e -> 'cell' = s -> 'cell' AND e -> 'database' = s -> 'database' AND e -> 'kind' = s -> 'kind') h ON h.bucket = b)))
-                FROM awr.sum_intervals('cell_io_stat', begin_snap, end_snap, instance) s WHERE (s ->> 'bucket')::int = -1),
+    'cell_io', cell_io,
     'cell_files', (SELECT jsonb_agg(f - 'tablespace' || jsonb_build_object(
                             'database', coalesce((SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = f ->> 'database'), f ->> 'database'),
                             'tablespace', coalesce(names -> 'tablespace' -> (f ->> 'tablespace'), f -> 'tablespace')))

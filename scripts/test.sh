@@ -8,7 +8,8 @@
 #
 # SEED is the seed of the random tests. The default is a fixed seed, so that a failure can be repeated; with LONG=1, and for a
 # test that is run on its own, the default is a random seed.
-# LONG=1 gives the random, crash and fuzz tests more time, and builds in the profile release instead of tests (CELLAR_PROFILE).
+# LONG=1 gives the random and crash tests more time, adds the stage fuzz, and builds in the profile release instead of tests
+# (CELLAR_PROFILE).
 # TIME_FACTOR=4 multiplies the time limits of the stages, for a busy machine. After a failure, the folder of the logs is
 # printed.
 # PG_REGRESS names a pg_regress to use instead of that of PG_CONFIG's installation.
@@ -24,7 +25,11 @@ stages=("$@")
 [ "$*" != check ] || stages=(format lint docs unit extension)
 # Stages that often wait run side by side: the tests of unit wait and use one CPU, while extension and lint compile. awr measures
 # times.
-[ $# -gt 0 ] || stages=(format docs unit+extension+lint smart_scan+robust awr regress+compression+crash+flash+fuzz)
+if [ $# = 0 ]; then
+    stages=(format docs unit+extension+lint smart_scan+robust awr regress+compression+crash+flash)
+    # The fuzz targets take minutes to build.
+    [ -z "${LONG:-}" ] || stages+=(fuzz)
+fi
 # The stage extension builds the programs. Without it, the stages use those of the last build.
 if [[ +$(IFS=+; printf '%s' "${stages[*]}")+ == *+extension+* ]]; then
     [ -n "$profile" ] || profile=$([ -n "${LONG:-}" ] && printf release || printf tests)
@@ -212,9 +217,9 @@ stage_crash() {
     "$ROOT/tests/crash/full_disk.sh" && return "$status"
 }
 
-# The fuzz targets, each for some seconds, with the stable compiler.
+# The fuzz targets, each for a minute, or with LONG=1 for five, with the stable compiler.
 stage_fuzz() {
-    local target seconds=6
+    local target seconds=60
     [ -z "${LONG:-}" ] || seconds=300
     if ! command -v c++ >/dev/null; then skip "fuzz: there is no C++ compiler"; return; fi
     check "the fuzz targets build" "$ROOT/fuzz/run.sh" build || return

@@ -148,7 +148,7 @@ crash_kill() {
     case $1 in
     backend) kill_process '\[local\]' ;;
     checkpointer) kill_process 'postgres: checkpointer' ;;
-    worker) kill_process 'postgres: (background writer|walwriter|autovacuum|cellar)' ;;
+    worker) kill_process 'postgres: (background writer|walwriter|autovacuum|io worker|cellar)' ;;
     postmaster) kill_postmaster ;;
     postgres) cluster_kill crash ;;
     cell) cell_kill ;;

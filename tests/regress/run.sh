@@ -11,7 +11,7 @@
 #     --suite                 run only this suite
 #     --seed                  seed of the compression levels
 #     --rounds                repetitions of run 3, each with other levels and other compressed places (default 1)
-#     --share                 percentage of the places of run 3 at which tables are compressed (default 50)
+#     --share                 percentage of the places of run 3 at which tables are compressed (default 25)
 #     --update                write the differences to excused.txt instead of failing
 #     --keep-results FOLDER   copy all outputs and logs to FOLDER
 set -euo pipefail
@@ -20,7 +20,7 @@ set -euo pipefail
 
 # excused.txt was written with this major version.
 LISTED_MAJOR=15
-plain=0 rounds=1 share=50 seed=${SEED:-$((RANDOM * 32768 + RANDOM))} suites=(regress isolation) update=() results=
+plain=0 rounds=1 share=25 seed=${SEED:-$((RANDOM * 32768 + RANDOM))} suites=(regress isolation) update=() results=
 while [ $# -gt 0 ]; do
     case $1 in
     --plain) plain=1 ;;

@@ -3,7 +3,7 @@
 # random queries over random tables, with and without a concurrent writer; in a cluster on the mount, and in a tablespace
 # on the mount; and again with tables at random compression levels that are modified and recompressed meanwhile.
 #
-#   run.sh [--cases N] [--seed N] [--scale N]      N random queries (4000), seed (SEED, or random), TPC-H scale factor (0.1)
+#   run.sh [--cases N] [--seed N] [--scale N]      N random queries (2500), seed (SEED, or random), TPC-H scale factor (0.1)
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
@@ -14,7 +14,7 @@ set -euo pipefail
 # shellcheck source=tests/smart_scan/joins.sh
 . "$(dirname "$0")/joins.sh"
 
-cases=4000 seed=(${SEED:+--seed "$SEED"}) scale=0.1
+cases=2500 seed=(${SEED:+--seed "$SEED"}) scale=0.1
 while [ $# -gt 0 ]; do
     case $1 in
     --cases) cases=$2; shift ;;
