@@ -1,7 +1,6 @@
 //! Crashes of the process: synced files survive, and no file has bytes of another file.
 
-mod support;
-
+use crate::support;
 use cellar_storage::{Kind, NewNode, ROOT_INO, RenameMode, Volume};
 use std::path::Path;
 use std::sync::Arc;

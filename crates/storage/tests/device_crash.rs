@@ -4,8 +4,7 @@
 //!
 //! `SEED` selects one seed; `LONG=1` runs sixty times as many.
 
-mod support;
-
+use crate::support;
 use cellar_storage::disk::{DeviceDisk, Disk, Stream};
 use std::collections::BTreeMap;
 use std::io;

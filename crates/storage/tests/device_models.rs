@@ -1,7 +1,6 @@
 //! The device models against the figures that they are calibrated to: data sheets and articles. Model time only.
 
-mod support;
-
+use crate::support;
 use cellar_storage::disk::{Access, DirectoryDisk, Disk, ModelDisk, ModelParameters, Stream};
 use std::sync::Arc;
 use std::time::Instant;

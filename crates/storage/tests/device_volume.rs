@@ -1,7 +1,6 @@
 //! Volumes on devices without a file system.
 
-mod support;
-
+use crate::support;
 use cellar_storage::disk::{DeviceDisk, DirectoryDisk, Disk, FileMedium, Medium, OverlayDisk};
 use cellar_storage::{ErrorKind, ReadOnlyVolume, Volume};
 use std::fs::OpenOptions;

@@ -1,7 +1,6 @@
 //! Every disk engine, and every disk that wraps another one, passes the conformance suite.
 
-mod support;
-
+use crate::support;
 use cellar_storage::disk::{CountedDisk, DeviceDisk, DirectoryDisk, Disk, FaultyDisk, ModelDisk, ModelParameters};
 use std::path::Path;
 use std::sync::Arc;

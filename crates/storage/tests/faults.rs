@@ -1,7 +1,6 @@
 //! Failing disks: an error is returned to the caller that it concerns, is never lost, and never causes wrong bytes.
 
-mod support;
-
+use crate::support;
 use cellar_format::units::{AuIndex, RegionIndex};
 use cellar_storage::disk::{Disk, Fault, FaultyDisk, Stream};
 use cellar_storage::{ErrorKind, Ino, ROOT_INO, Volume, VolumeOptions};

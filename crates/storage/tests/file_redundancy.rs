@@ -1,7 +1,6 @@
 //! Groups in which the files of one type have another number of copies than the others.
 
-mod support;
-
+use crate::support;
 use cellar_format::wire::FileType;
 use cellar_storage::disk::{Disk, Stream};
 use cellar_storage::{DiskMode, Ino, ROOT_INO, Redundancy, Superblock, Volume, VolumeOptions};

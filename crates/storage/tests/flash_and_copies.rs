@@ -1,8 +1,7 @@
 //! A flash cache above copies that change below it: conversions to another number of copies, and starts after a crash that make
 //! copies equal.
 
-mod support;
-
+use crate::support;
 use cellar_format::wire::FileType;
 use cellar_storage::disk::{DirectoryDisk, Stream};
 use cellar_storage::{FlashOptions, FlashSetting, Ino, Redundancy, Volume, VolumeOptions};

@@ -1,7 +1,6 @@
 //! The flash log with disks that hang, are slow or fail: what a sync waits for, and what a start finds.
 
-mod support;
-
+use crate::support;
 use cellar_format::wire::FileType;
 use cellar_storage::disk::{Disk, Fault, FaultyDisk};
 use cellar_storage::{FlashLogOptions, FlashLogStats, Ino, Result, Volume, VolumeOptions};

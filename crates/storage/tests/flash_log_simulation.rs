@@ -2,8 +2,7 @@
 //! and flash disk, torn records, syncs of cell disks that fail, flash disks that break, are lost or are not configured. Whatever
 //! happened, no redo is lost that was acknowledged, and no older redo replaces it.
 
-mod support;
-
+use crate::support;
 use cellar_format::wire::FileType;
 use cellar_storage::{
     FlashLogOptions, FlashOptions, Ino, ROOT_INO, Redundancy, RenameMode, Result, Volume, VolumeOptions,

@@ -2,8 +2,7 @@
 //! flash disks that break, and starts without them. Whatever happened, the content that the cache returns is the content of
 //! the cell disks.
 
-mod support;
-
+use crate::support;
 use cellar_storage::disk::{Disk, Fault, FaultyDisk};
 use cellar_storage::{DiskMode, FlashOptions, FlashSetting, ROOT_INO, Redundancy, Result, Volume, VolumeOptions};
 use std::collections::BTreeMap;

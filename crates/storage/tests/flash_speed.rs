@@ -1,7 +1,6 @@
 //! Random reads of a hard disk model through a flash cache on a flash model: cold, then from flash.
 
-mod support;
-
+use crate::support;
 use cellar_storage::disk::{DirectoryDisk, Disk, ModelDisk, ModelParameters};
 use cellar_storage::{FlashOptions, Volume, VolumeOptions};
 use std::path::Path;

@@ -1,7 +1,6 @@
 //! Forming, opening and rejecting disk groups, and the metadata copies on their disks.
 
-mod support;
-
+use crate::support;
 use cellar_storage::disk::{DirectoryDisk, Disk};
 use cellar_storage::{Error, ErrorKind, ROOT_INO, Volume, VolumeOptions};
 use std::path::Path;

@@ -1,7 +1,6 @@
 //! Groups with copies on directories: lost disks, their return, damaged copies.
 
-mod support;
-
+use crate::support;
 use cellar_storage::disk::{Disk, Stream};
 use cellar_storage::{DiskMode, Redundancy, Superblock, Volume, VolumeOptions};
 use std::os::unix::fs::FileExt;

@@ -1,7 +1,6 @@
 //! Disks that join groups with copies, leave them, are lost, and are replaced.
 
-mod support;
-
+use crate::support;
 use cellar_storage::disk::Disk;
 use cellar_storage::{AbsentDisk, DiskMode, ErrorKind, RebalanceState, Redundancy, Volume, VolumeOptions};
 use std::path::Path;

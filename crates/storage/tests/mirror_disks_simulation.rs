@@ -3,8 +3,7 @@
 //! acknowledged content is there, no removed file exists again, and a dropped disk never wins. Files of one type have another
 //! number of copies at times.
 
-mod support;
-
+use crate::support;
 use cellar_format::wire::FileType;
 use cellar_storage::disk::{Disk, Stream};
 use cellar_storage::{AbsentDisk, DiskMode, ErrorKind, Redundancy, Result, Superblock, Volume, VolumeOptions};

@@ -1,7 +1,6 @@
 //! Damaged copies: pages with checksums, units and metadata are repaired when they are read, and by the scrub.
 
-mod support;
-
+use crate::support;
 use cellar_format::units::{AuIndex, RegionIndex};
 use cellar_storage::disk::{DirectoryDisk, Stream};
 use cellar_storage::{

@@ -1,7 +1,6 @@
 //! Disks that return: resyncs that are interrupted or requested twice, and groups whose copies are on devices.
 
-mod support;
-
+use crate::support;
 use cellar_storage::disk::{DeviceDisk, Disk, Fault, FaultyDisk};
 use cellar_storage::{DiskMode, ErrorKind, Ino, Volume, VolumeOptions};
 use std::path::Path;

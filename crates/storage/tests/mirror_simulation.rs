@@ -2,8 +2,7 @@
 //! stay away, come back outdated or are left out at a start. Whatever subset of the disks opens the group, acknowledged
 //! content is there, and no removed file exists again.
 
-mod support;
-
+use crate::support;
 use cellar_storage::disk::{Disk, Stream};
 use cellar_storage::{AbsentDisk, DiskMode, Error, Redundancy, Result, Volume, VolumeOptions};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,7 @@
 //! Losses of power at any operation on a disk group of two disks: synced content is intact to the byte, and each page
 //! that was not synced has its content from before or after one of the writes, or zeros.
 
-mod support;
-
+use crate::support;
 use cellar_storage::{ROOT_INO, RenameMode, Result, Volume};
 use std::collections::BTreeMap;
 use std::sync::Arc;

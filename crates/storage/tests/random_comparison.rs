@@ -1,8 +1,7 @@
 //! A volume and a plain directory have the same content after the same random operations, also after a clean restart,
 //! with caches of different sizes.
 
-mod support;
-
+use crate::support;
 use cellar_format::units::RegionIndex;
 use cellar_storage::{ErrorKind, Fallocate, Ino, Kind, ROOT_INO, RenameMode, SetAttr, Volume, VolumeOptions};
 use std::collections::BTreeMap;

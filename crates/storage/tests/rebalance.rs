@@ -1,7 +1,6 @@
 //! Disks that join and leave a group on directories, and what is refused.
 
-mod support;
-
+use crate::support;
 use cellar_storage::disk::{Disk, Stream};
 use cellar_storage::{ErrorKind, Fallocate, RebalanceState, Volume, VolumeOptions};
 use std::path::Path;

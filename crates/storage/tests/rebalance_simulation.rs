@@ -2,8 +2,7 @@
 //! crashes at any operation of these. Acknowledged content is there after each crash, no removed file exists again, and at
 //! the end the disks have nothing that no file needs.
 
-mod support;
-
+use crate::support;
 use cellar_storage::disk::{Disk, Stream};
 use cellar_storage::{ErrorKind, Result, Superblock, Volume, VolumeOptions};
 use std::collections::{BTreeMap, BTreeSet};

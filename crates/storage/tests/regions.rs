@@ -1,7 +1,6 @@
 //! Regions as scans see them: whole pages, current bytes, and a new version with every change.
 
-mod support;
-
+use crate::support;
 use cellar_format::units::RegionIndex;
 use cellar_storage::{Fallocate, Ino, Volume, VolumeOptions};
 use std::collections::HashMap;

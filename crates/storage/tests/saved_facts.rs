@@ -1,7 +1,6 @@
 //! Facts about files that a clean stop saves: the next start returns them only if the files are unchanged.
 
-mod support;
-
+use crate::support;
 use cellar_storage::disk::{Disk, Fault, FaultyDisk, OverlayDisk};
 use cellar_storage::{Ino, ReadOnlyVolume, Volume, VolumeOptions};
 use std::collections::BTreeMap;

@@ -1,7 +1,6 @@
 //! Disks of a group with copies that are slow, and disks that hang.
 
-mod support;
-
+use crate::support;
 use cellar_storage::disk::{Disk, Fault, FaultyDisk};
 use cellar_storage::{DiskMode, Ino, Patience, Redundancy, Volume, VolumeOptions};
 use std::path::Path;

@@ -1,7 +1,6 @@
 //! Full disks: files stop growing while the reserve is free, and overwrites always find space.
 
-mod support;
-
+use crate::support;
 use cellar_format::units::AuIndex;
 use cellar_storage::disk::Disk;
 use cellar_storage::{AuSize, ErrorKind, Fallocate, Ino, ROOT_INO, SpacePriority, UnitStored, Volume, VolumeOptions};

@@ -5,8 +5,7 @@
 //! The fixture is a cell disk that an earlier release wrote; it never changes. `CELLAR_WRITE_FIXTURES` writes the file
 //! of a new metadata version.
 
-mod support;
-
+use crate::support;
 use cellar_format::ByteSource;
 use cellar_format::units::{AuIndex, RegionIndex};
 use cellar_storage::disk::{Disk, Fault, FaultyDisk, Stream};

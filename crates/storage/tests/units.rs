@@ -1,7 +1,6 @@
 //! Compression units behind the file interface: files read the same and occupy less space.
 
-mod support;
-
+use crate::support;
 use cellar_format::ByteSource;
 use cellar_format::units::{AuIndex, PageInAu, RegionIndex};
 use cellar_storage::disk::{Disk, FaultyDisk, Stream};

@@ -1,7 +1,6 @@
 //! Concurrent readers, writers, syncs and scans while compression units are stored and decompressed.
 
-mod support;
-
+use crate::support;
 use cellar_format::ByteSource;
 use cellar_format::units::{AuIndex, PageInAu, RegionIndex, RegionVersion};
 use cellar_storage::{Fallocate, Ino, UnitCodec, Volume, VolumeOptions};

@@ -4,8 +4,7 @@
 //! The model records the versions of every sector since the last sync. After a loss of power, each sector has one of
 //! these versions. After a crash of the daemon, it has the last version, or that of the interrupted operation.
 
-mod support;
-
+use crate::support;
 use cellar_format::units::{AuIndex, RegionIndex};
 use cellar_storage::{Fallocate, Ino, UnitStored, Volume};
 use std::sync::Arc;

@@ -1,8 +1,7 @@
 //! What a write may wait for: a checkpoint of the redo log delays only the writers of the file whose log is full,
 //! `try_write` never waits, and a reservation of space waits for no sync.
 
-mod support;
-
+use crate::support;
 use cellar_format::units::RegionIndex;
 use cellar_storage::disk::{Disk, Fault, FaultyDisk, Stream};
 use cellar_storage::{Fallocate, Ino, ROOT_INO, UnitStored, Volume, VolumeOptions};

@@ -1,7 +1,6 @@
 //! Changes of the flash cache mode while files are written: no written page is lost or becomes older, whenever the power fails.
 
-mod support;
-
+use crate::support;
 use cellar_storage::FlashCacheMode::{WriteBack, WriteThrough};
 use cellar_storage::disk::Disk;
 use cellar_storage::{

@@ -2,8 +2,7 @@
 //! and flash disks, a flash disk that breaks, and starts without one of them. Whatever happened, no synced change is lost, and no
 //! older page returns.
 
-mod support;
-
+use crate::support;
 use cellar_storage::disk::Disk;
 use cellar_storage::{
     ErrorKind, FlashOptions, ROOT_INO, Redundancy, Result, Volume, VolumeOptions, WriteBackOptions, WriteBackStats,

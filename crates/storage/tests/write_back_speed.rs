@@ -1,8 +1,7 @@
 //! Updates of pages in no order, as PostgreSQL's checkpoints write them, on a hard disk model: written through, and with
 //! write-back on two flash models.
 
-mod support;
-
+use crate::support;
 use cellar_storage::disk::{DirectoryDisk, Disk, ModelDisk, ModelParameters};
 use cellar_storage::{FlashOptions, Volume, VolumeOptions, WriteBackOptions};
 use std::path::Path;
