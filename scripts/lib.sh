@@ -352,8 +352,8 @@ extension_installed() { [ -e "$("$PG_CONFIG" --sharedir)/extension/cellar.contro
 instance_folder() {
     mkdir -p "$WORK"
     chmod 755 "$WORK"
-    as_pg test -x "$WORK" || die "user $OS_USER cannot enter $WORK; choose a folder that $OS_USER can reach"
-    ((${#WORK} <= 70)) || die "the path $WORK is too long for a socket; choose a shorter path"
+    as_pg test -x "$WORK" || die "user $OS_USER cannot enter $WORK; name a folder that $OS_USER can enter (make demo: DEMO_DIR, tests: TMPDIR)"
+    ((${#WORK} <= 70)) || die "the path $WORK is too long for a socket; name a shorter one (make demo: DEMO_DIR, tests: TMPDIR)"
     touch "$WORK/processes" "$WORK/mounts"
 }
 

@@ -230,7 +230,7 @@ check_relation(Oid relation)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("cannot set CELL_FLASH_CACHE of relation \"%s\"", get_rel_name(relation)),
-				 errdetail("Only tables, materialized views and indexes have the setting, except temporary ones and system catalogs.")));
+				 errdetail("Only tables, materialized views and indexes have CELL_FLASH_CACHE; temporary relations and system catalogs have not.")));
 	if (!CellarOwnsRelation(relation))
 		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(relkind), get_rel_name(relation));
 }

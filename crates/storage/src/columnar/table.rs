@@ -88,8 +88,8 @@ impl Table {
         self.bytes.iter().sum()
     }
 
-    /// Returns the bytes for which there has to be space before a unit is encoded: those of an average unit, and of one that was
-    /// encoded in vain.
+    /// Returns the bytes that must be free before a unit is encoded: the size of an average unit, or, if larger, of the last unit
+    /// that was encoded and then found no place.
     pub fn usual_bytes(&self) -> u64 {
         (self.bytes() / self.len().max(1) as u64).max(self.rejected_bytes)
     }
