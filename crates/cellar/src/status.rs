@@ -109,7 +109,7 @@ fn write_back(metrics: &Value) -> String {
         true => format!("; {} of redo written", size(number("redo_bytes"))),
         false => String::new(),
     };
-    format!("write-back  {dirty} dirty, log of {log} on {left} of {disks} flash disks{redo}{note}\n{lacking}")
+    format!("write-back  {dirty} dirty, log of {log} on {left} of {disks} flash disks{note}{redo}\n{lacking}")
 }
 
 fn alerts((critical, warning): (u64, u64)) -> String {
