@@ -152,6 +152,11 @@ impl WriteBackFile {
         let mut state = self.object.state.lock();
         // With the state locked: the log in which pages are dirty does not end meanwhile.
         let Some(log) = self.write_back.log().filter(|_| !state.is_removed) else { return Ok(vec![pages]) };
+        if state.has_failed_record && !log.is_writable() && log.is_alive() {
+            return Err(io::Error::other(
+                "an earlier write of the file to the write-back log failed; restart the cell",
+            ));
+        }
         // While the log is nearly full, a commit waits for one write to the cell disks, not for a destage.
         let is_taken = log.takes_pages() && !(is_redo() && log.is_nearly_full());
         let is_wanted = (is_taken || is_redo()) && self.is_wanted(log, &range)?;
@@ -221,7 +226,10 @@ impl WriteBackFile {
                 first: batch.start,
                 count: batch.len() as u32,
             };
-            let appended = log.append(purpose, &[piece], &payload).map_err(|refused| match refused {
+            state.has_failed_record = true;
+            let appended = log.append(purpose, &[piece], &payload);
+            state.has_failed_record = matches!(appended, Err(Refused::Failed(_)));
+            let appended = appended.map_err(|refused| match refused {
                 Refused::Full => io::ErrorKind::StorageFull.into(),
                 Refused::Failed(error) => error,
             })?;

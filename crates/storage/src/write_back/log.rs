@@ -442,10 +442,12 @@ impl Log {
         let (segment, start, numbers) = {
             let mut tail = self.tail.lock();
             let fits = |(_, used): &(Arc<Segment>, u64)| used + length <= self.segment_bytes;
-            if !tail.open.as_ref().is_some_and(fits) {
-                if tail.used() + self.spare(purpose) >= self.segments_max {
-                    return Err(Refused::Full);
-                }
+            let fits = tail.open.as_ref().is_some_and(fits);
+            // Also if the record fits: a record of another purpose may have opened one of the segments that this one leaves.
+            if tail.used() + usize::from(!fits) + self.spare(purpose) > self.segments_max {
+                return Err(Refused::Full);
+            }
+            if !fits {
                 self.open_segment(&mut tail)?;
             }
             let (segment, start) = tail.open.clone().expect("a segment is open");

@@ -30,6 +30,9 @@ pub struct State {
     pub last: u64,
     /// The file was removed: a late write goes to the cell disks only.
     pub is_removed: bool,
+    /// The write of a record failed or panicked, and a start may find the record: it must not replace a later write, so that all
+    /// later writes of the file fail as long as this log exists.
+    pub has_failed_record: bool,
 }
 
 #[derive(Debug)]
@@ -107,11 +110,10 @@ impl DirtyObject {
     /// Syncs the cell disks if they may have changes that are not durable. The log has the dirty pages durably.
     pub fn sync(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let Some(_syncing) = self.syncing_unless_durable() else { return Ok(()) };
-        if self.is_unsynced.swap(false, Ordering::AcqRel)
-            && let Err(error) = sync()
-        {
-            self.require_sync();
-            return Err(error);
+        if self.is_unsynced.swap(false, Ordering::AcqRel) {
+            let unless_synced = SetLater(&self.is_unsynced);
+            sync()?;
+            unless_synced.cancel();
         }
         match self.has_failed_sync.swap(false, Ordering::AcqRel) {
             true => Err(io::Error::other("an earlier sync of the cell disks failed")),
@@ -140,7 +142,25 @@ impl DirtyObject {
     pub fn sync_internally(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let _syncing = self.syncing.lock();
         let _internal = Internal::begin(self);
-        sync().inspect_err(|_| self.has_failed_sync.store(true, Ordering::Release))
+        let unless_synced = SetLater(&self.has_failed_sync);
+        sync()?;
+        unless_synced.cancel();
+        Ok(())
+    }
+}
+
+/// Sets a flag when it is dropped, also by a panic.
+struct SetLater<'a>(&'a AtomicBool);
+
+impl SetLater<'_> {
+    fn cancel(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for SetLater<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }
 

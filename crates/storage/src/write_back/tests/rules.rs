@@ -567,6 +567,9 @@ fn redo_goes_to_the_cell_disks_while_the_log_is_nearly_full_except_for_dirty_pag
     write(3..4, 5).unwrap();
     let stats = cell.write_back.stats();
     assert_eq!((stats.redo_requests - records, stats.redo_skips, stats.destage_requests), (1, 2, 0));
+    // Other pages do not use that segment.
+    let refused = crate::flash::without_waiting(|| cell.write(OTHER, &of_pages(1..2), 3)).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
     assert_eq!(machine.read_below(REDO, &(4..8)).0, [1, 1, 5, 5]);
     assert_eq!(cell.read(REDO, &(4..8)).unwrap(), [4, 4, 5, 5]);
     // When that is full, too, a dirty page waits for a destage.
@@ -666,12 +669,16 @@ fn a_write_that_finds_the_log_full_destages_first_and_one_that_must_not_wait_is_
     assert_eq!((cell.read(INO, &(4..6)).unwrap(), machine.read_below(INO, &(4..6)).0), (vec![2, 2], vec![2, 2]));
     let (used, max) = log.used_segments();
     assert!(used < max / 2, "{used} of {max} segments");
-    // A destage that fails refuses the write, and loses nothing.
+    // A destage that fails still frees the records whose pages have all been overwritten.
+    machine.hooks.set(|_, _| Err(eio()));
     let mut last = number + 1;
-    while !log.is_nearly_full() {
+    while cell.write_back.stats().written_bytes < 2 * SEGMENT * max as u64 {
         last += 1;
         write(last).unwrap();
     }
+    // If it frees nothing, it refuses the write, and loses nothing.
+    machine.hooks.clear();
+    cell.write(INO, &of_pages(2..3), 2).unwrap();
     machine.hooks.set(|_, _| Err(eio()));
     while write(last + 1).is_ok() {
         last += 1;
