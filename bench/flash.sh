@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # The flash cache on device models, measured through PostgreSQL: random 8 KiB reads of a working set that fits, from a hard disk
-# and from flash, full scans of a table while KEEP fills the cache, and updates of random rows with write-through and write-back.
-# Prints Markdown tables. Nothing else should run on the machine.
+# and from flash, full scans of a table while KEEP fills the cache, updates of random rows with write-through and write-back, and commits
+# with WAL on the cell disk, in the flash log and in the write-back log. Prints Markdown tables. Nothing else should run on the machine.
 #
-#   flash.sh [reads | updates]   both without an argument
+#   flash.sh [reads | updates | commits]   reads and updates without an argument
 #
 #   ROWS=20000        rows, one per page of 8 KiB
 #   READS=2000        random reads of each pass; no page is read twice in a pass
 #   UPDATED=8000      rows that are updated, one per page of 8 KiB
-#   DURATION=20       seconds of each pass of updates; ROUNDS=3 passes with each mode, one after the other
+#   DURATION=20       seconds of each pass of updates and commits; ROUNDS=3 passes with each mode, one after the other
 #   MODEL=hdd-7k2     model of the cell disk
 #   FLASH=flash-slc   model of the flash disk
 #   SCALE=1           real seconds per second of the models. Times are printed in seconds of the models: with 2, processor time and
@@ -125,6 +125,43 @@ cell_stop cell1 >/dev/null
 sed -i "s|^model_time_scale.*|model_time_scale = $SCALE|" "$WORK/cell1.toml"
 cell_start cell1 >/dev/null
 cluster_start flash "$data" >/dev/null
+
+# commits LABEL [KEY]: one row of the table of commits for each size, with a key of cell.toml.
+commits() {
+    local bytes before after transactions
+    cluster_stop flash >/dev/null
+    cell_stop cell1 >/dev/null
+    sed -i '/^flash_log/d' "$WORK/cell1.toml"
+    [ -z "${2:-}" ] || sed -i "s|^log_level|$2\nlog_level|" "$WORK/cell1.toml"
+    cell_start cell1 >/dev/null
+    cluster_start flash "$data" >/dev/null
+    for bytes in 100 8000; do
+        # Later files are recycled: no pass waits for new ones.
+        q -c CHECKPOINT >/dev/null
+        before=$(q -c "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn")
+        transactions=$(as_pg "$PG_BIN/pgbench" -n -h "$WORK/run" -p "$(cluster_port flash)" -U postgres -c 8 -j 1 -T "$DURATION" -D bytes="$bytes" \
+            -f "$WORK/commit.sql" postgres 2>/dev/null | awk '/actually processed/ { print $NF }')
+        after=$(q -c "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn")
+        awk -v label="$1" -v bytes="$bytes" -v n="${transactions%%/*}" -v wal=$((after - before)) -v s="$DURATION" -v scale="$SCALE" \
+            'BEGIN { printf "| %s | %d | %d | %.1f |\n", label, bytes, n / s * scale, wal / s * scale / 1048576 }'
+    done
+}
+if [ "$part" = commits ]; then
+    printf '8 sessions commit; each commit writes one message to WAL. Cell disk %s, two flash disks %s, %s real seconds per second of the models.\n\n' \
+        "$MODEL" "$FLASH" "$SCALE"
+    printf "SELECT pg_logical_emit_message(true, 'bench', repeat('x', :bytes));\n" >"$WORK/commit.sql"
+    sed -i 's|^flash_model|flash_cache_mode = "writeback"\nflash_model|' "$WORK/cell1.toml"
+    cluster_set "$data" "fsync = on" "synchronous_commit = on" "min_wal_size = 1GB"
+    printf '| WAL | message, bytes | commits/s | WAL, MiB/s |\n|---|---:|---:|---:|\n'
+    for ((round = 0; round < ROUNDS; round++)); do
+        commits "cell disk"
+        commits "flash log" 'flash_log_size = "128MiB"'
+        commits "flash log write-back" "flash_log_write_back = true"
+    done
+    cluster_stop flash >/dev/null
+    cell_stop cell1 >/dev/null
+    exit 0
+fi
 
 size=$(q -c "SELECT pg_size_pretty(pg_relation_size('pages'))")
 printf 'Table of %s, cell disk %s, flash disk %s, %s real seconds per second of the models; times in seconds of the models.\n\n' "$size" "$MODEL" "$FLASH" "$SCALE"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Write-back on two flash disks, with PostgreSQL: configurations that are refused, kill -9 of the cell and of PostgreSQL during updates,
-# changes of the mode while the table is written, the loss of one flash disk, and starts without the flash disks.
+# Write-back on two flash disks, with PostgreSQL: configurations that are refused, kill -9 of the cell and of PostgreSQL during updates
+# and, with flash log write-back, commits; changes of the mode while the table is written, the loss of one flash disk, and starts without
+# the flash disks.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
@@ -74,6 +75,23 @@ end_changes() {
     touch "$WORK/enough"
     wait "$writer" || true
 }
+# begin_commits ROUND: commits one row after the other in the background until the connection is lost. psql prints a number when its
+# transaction was acknowledged.
+begin_commits() {
+    for ((number = $1 * 100000; number < $1 * 100000 + 100000; number++)); do
+        echo "INSERT INTO commits VALUES ($number) RETURNING number;"
+    done >"$WORK/commits.sql"
+    sql wb postgres -q -f "$WORK/commits.sql" >"$WORK/committed.$1" 2>/dev/null &
+    committer=$!
+}
+# check_commits WHEN ROUND: no acknowledged commit is missing, and at most the last one was not acknowledged.
+check_commits() {
+    local missing
+    wait "$committer" || true
+    missing=$(comm -23 <(sort "$WORK/committed.$2") <(q "SELECT number FROM commits" | sort) | wc -l)
+    check_equal "$1: no acknowledged commit is missing" "$missing" 0
+    check "$1: there are commits" [ "$(q "SELECT count(*) FROM commits WHERE number / 100000 = $2")" -gt 0 ]
+}
 # check_rows WHEN: no acknowledged transaction is missing, none was done by half, and the index finds the same rows.
 check_rows() {
     local missing
@@ -111,6 +129,13 @@ refused "write-back on one flash disk" "needs two flash disks.*flash_write_back_
 refused "a small log" "flash_write_back_size is less than 128 MiB" flash_write_back_size '"64MiB"'
 refused "a mode that does not exist" 'write "writethrough" or "writeback"' flash_cache_mode '"back"'
 refused "write-back without a flash cache" "needs a flash cache" flash_cache_size '"0"' flash_log_size '"16MiB"'
+redo="flash_log_write_back true"
+# shellcheck disable=SC2086
+refused "flash log write-back beside a flash log" "flash_log_write_back and flash_log_size exclude each other" $redo flash_log_size '"16MiB"'
+# shellcheck disable=SC2086
+refused "flash log write-back beside wal_passthrough" "flash_log_write_back and wal_passthrough exclude each other" $redo wal_passthrough true
+# shellcheck disable=SC2086
+refused "flash log write-back with write-through" 'needs flash_cache_mode = "writeback"' $redo flash_cache_mode '"writethrough"'
 truncate -s 200M "$WORK/small"
 refused "a flash disk that is smaller than log and cache" "small has [0-9]+ MiB, but the write-back log needs 128 MiB" \
     flash_disks "[\"$WORK/small\", \"$WORK/flash2\"]"
@@ -124,7 +149,7 @@ cell_start cell1
 cluster_create wb "$data" --data-checksums
 cluster_set "$data" "shared_preload_libraries = 'cellar'" "shared_buffers = 4MB" "autovacuum = off" "checkpoint_completion_target = 0" "max_wal_size = 4GB"
 cluster_start wb "$data"
-q "CREATE EXTENSION cellar; CREATE TABLE acknowledged (number int);
+q "CREATE EXTENSION cellar; CREATE TABLE acknowledged (number int); CREATE TABLE commits (number int);
    CREATE TABLE t (id int PRIMARY KEY, v int, filler text) WITH (fillfactor = 50);
    INSERT INTO t SELECT g, 0, repeat('f', 400) FROM generate_series(1, $ROWS) g"
 q CHECKPOINT
@@ -140,7 +165,7 @@ becomes "FC_BY_DIRTY has their size" "change_next; metric FC_BY_DIRTY | grep -qx
 check_rows "while pages are dirty"
 
 # ---------------------------------------------------------------- kill -9
-for round in 1 2 3; do
+for round in 1 2; do
     begin_changes
     wait_for_changes 3
     kill_both
@@ -148,6 +173,23 @@ for round in 1 2 3; do
     start
     check_rows "after kill $round"
 done
+check_equal "WAL does not go to the write-back log" "$(figure redo_requests)" 0
+cluster_stop wb
+cell_stop cell1
+configure flash_log_write_back true
+start
+for round in 3 4 5; do
+    begin_commits $round
+    begin_changes
+    wait_for_changes 2
+    check "WAL goes to the write-back log" [ "$(figure redo_requests)" -gt 10 ]
+    kill_both
+    end_changes
+    start
+    check_rows "after kill $round"
+    check_commits "after kill $round" $round
+done
+check_matches "the status shows redo" "$("$CELLAR_BIN" cell status --config "$toml")" "2 of 2 flash disks; .* of redo written"
 check "the starts wrote pages of the log to the cell disks" grep -q "KiB of the write-back log to the cell disks" "$WORK/cell1.log"
 
 # ---------------------------------------------------------------- changes of the mode
@@ -193,10 +235,12 @@ cellcli "alter cell flashCacheMode=WriteBack" >/dev/null
 change_next
 kill_both
 configure flash_cache_mode '"writethrough"'
+configure flash_log_write_back
 start
 check_equal "a start with writethrough in the configuration writes all pages to the cell disks" "$(mode) $(figure dirty_bytes)" "WriteThrough 0"
 check_rows "after that start"
 configure flash_cache_mode '"writeback"'
+configure flash_log_write_back true
 cluster_stop wb
 cell_stop cell1
 start
@@ -246,6 +290,7 @@ rm -rf "$WORK/flash1" "$WORK/flash2"
 if cell_start cell1 --force-degraded; then ok "--force-degraded starts without them"; else not_ok "--force-degraded starts without them"; fi
 check "and logs the loss" grep -q "changes of files that were synced are lost" "$WORK/cell1.log"
 check "with the files that may lack changes" grep -q "changes that were synced may be missing in .*pgdata/" "$WORK/cell1.log"
+check "WAL files among them" grep -q "changes that were synced may be missing in .*pgdata/pg_wal/" "$WORK/cell1.log"
 check "the status has their number" [ "$(figure lacking_files)" -gt 0 ]
 cell_stop cell1
 

@@ -101,6 +101,8 @@ pub struct WriteBack {
     pub size: Option<u64>,
     /// Allows write-back on one flash disk.
     pub is_unmirrored: bool,
+    /// Redo is written back, too.
+    pub takes_redo: bool,
 }
 
 impl WriteBack {
@@ -159,6 +161,7 @@ struct File {
     flash_cache_mode: Option<String>,
     flash_write_back_size: Option<String>,
     flash_write_back_unmirrored: Option<bool>,
+    flash_log_write_back: Option<bool>,
     flash_model: Option<OneOrEach>,
     metrics: Option<FileMetrics>,
     alert_hook: Option<PathBuf>,
@@ -262,12 +265,18 @@ impl Config {
         let flash_cache = flash_cache(flash_disks, sizes, (file.flash_model, time_scale), (&mount, &disks))?;
         let wal_passthrough = file.wal_passthrough.unwrap_or(false);
         let flash_log_size = flash_log_size(file.flash_log_size.as_deref(), flash_cache.as_ref(), wal_passthrough)?;
-        let write_back = write_back(
+        let mut write_back = write_back(
             file.flash_cache_mode.as_deref(),
             file.flash_write_back_size.as_deref(),
             file.flash_write_back_unmirrored,
             flash_cache.as_ref(),
         )?;
+        write_back.takes_redo = file.flash_log_write_back.unwrap_or(false);
+        if write_back.takes_redo
+            && let Some(misfit) = misfit_of_redo(write_back.mode, flash_log_size, wal_passthrough)
+        {
+            return Err(misfit.into());
+        }
         if redundancy == Redundancy::External
             && (failure_groups.iter().any(Option::is_some) || file.disk_group.preferred_read.is_some())
         {
@@ -473,7 +482,12 @@ fn write_back(
 ) -> Result<WriteBack, String> {
     let mode = mode.map(FlashCacheMode::parse).transpose().map_err(|error| format!("flash_cache_mode: {error}"))?;
     let size = size.map(|size| parse_size(size, "flash_write_back_size")).transpose()?;
-    let found = WriteBack { mode: mode.unwrap_or_default(), size, is_unmirrored: is_unmirrored.unwrap_or(false) };
+    let found = WriteBack {
+        mode: mode.unwrap_or_default(),
+        size,
+        is_unmirrored: is_unmirrored.unwrap_or(false),
+        takes_redo: false,
+    };
     if size.is_some_and(|size| size < WriteBack::SIZE_MIN) {
         return Err(format!(
             "flash_write_back_size is less than {} MiB; write a larger size",
@@ -502,6 +516,26 @@ fn write_back(
             .into());
     }
     Ok(found)
+}
+
+/// Returns why redo cannot be written back.
+fn misfit_of_redo(mode: FlashCacheMode, flash_log_size: Option<u64>, wal_passthrough: bool) -> Option<&'static str> {
+    if flash_log_size.is_some() {
+        return Some(
+            "flash_log_write_back and flash_log_size exclude each other: with flash_log_write_back, redo goes to the write-back log; \
+             remove one of them",
+        );
+    }
+    if wal_passthrough {
+        return Some(
+            "flash_log_write_back and wal_passthrough exclude each other: with wal_passthrough, the kernel writes WAL without the \
+             cell; remove one of them",
+        );
+    }
+    (mode != FlashCacheMode::WriteBack).then_some(
+        "flash_log_write_back needs flash_cache_mode = \"writeback\": redo goes to the write-back log; write both, or remove \
+         flash_log_write_back",
+    )
 }
 
 /// Returns the device model of each of `count` disks, which `key` names. An empty name means no model.
@@ -842,12 +876,26 @@ mod tests {
         refused(&format!("{one}{back}"), "needs two flash disks");
         refused(&format!("{two}flash_cache_mode = \"back\""), "write \"writethrough\" or \"writeback\"");
         refused(&format!("{two}flash_write_back_size = \"1MiB\""), "less than 128 MiB");
+        let redo = format!("{two}{back}flash_log_write_back = true\n");
+        assert!(parse(&redo).unwrap().takes_redo && !parse(&format!("{two}{back}")).unwrap().takes_redo);
+        refused(
+            &format!("{redo}flash_log_size = \"512MiB\""),
+            "flash_log_write_back and flash_log_size exclude each other",
+        );
+        refused(
+            &format!("{redo}wal_passthrough = true"),
+            "flash_log_write_back and wal_passthrough exclude each other",
+        );
+        refused(&format!("{two}flash_log_write_back = true"), "needs flash_cache_mode = \"writeback\"");
+        refused("flash_log_write_back = true", "needs flash_cache_mode = \"writeback\"");
+        assert!(!parse("flash_log_write_back = false\nwal_passthrough = true").unwrap().takes_redo);
         refused(&format!("{two}{back}flash_log_size = \"512MiB\"\nflash_cache_size = \"0\""), "needs a flash cache");
     }
 
     #[test]
     fn the_default_write_back_log_is_a_twentieth_of_a_flash_disk() {
-        let write_back = WriteBack { mode: FlashCacheMode::WriteBack, size: None, is_unmirrored: false };
+        let write_back =
+            WriteBack { mode: FlashCacheMode::WriteBack, size: None, is_unmirrored: false, takes_redo: false };
         assert_eq!(write_back.size_on(&[1 << 30, 1 << 30]), 128 << 20);
         assert_eq!(write_back.size_on(&[20 << 30, 400 << 30]), 1 << 30);
         assert_eq!(write_back.size_on(&[400 << 30, 400 << 30]), 2 << 30);

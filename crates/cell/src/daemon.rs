@@ -331,6 +331,7 @@ fn write_back_options(config: &Config, flash: &FlashOptions) -> Option<Result<Wr
         size: wanted.size_on(&sizes),
         segment_bytes: WriteBack::SEGMENT_BYTES,
         allows_one_disk: wanted.is_unmirrored,
+        takes_redo: wanted.takes_redo,
         destages_in_background: true,
     }))
 }

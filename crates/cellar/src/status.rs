@@ -80,6 +80,10 @@ fn write_back_json(metrics: &Value) -> Value {
         "used_bytes": number("used_bytes"),
         "flash_disks": number("flash_disks"),
         "flash_disks_left": number("flash_disks_left"),
+        "takes_redo": number("takes_redo") == 1,
+        "redo_bytes": number("redo_bytes_total"),
+        "redo_requests": number("redo_requests_total"),
+        "redo_skips": number("redo_skips_total"),
         "lacking_files": lacking,
     })
 }
@@ -101,7 +105,11 @@ fn write_back(metrics: &Value) -> String {
         (false, true) => "; flushed: writes go to the cell disks",
         (false, false) => "; not in use: writes go to the cell disks",
     };
-    format!("write-back  {dirty} dirty, log of {log} on {left} of {disks} flash disks{note}\n{lacking}")
+    let redo = match state["takes_redo"] == true {
+        true => format!("; {} of redo written", size(number("redo_bytes"))),
+        false => String::new(),
+    };
+    format!("write-back  {dirty} dirty, log of {log} on {left} of {disks} flash disks{note}{redo}\n{lacking}")
 }
 
 fn alerts((critical, warning): (u64, u64)) -> String {

@@ -20,6 +20,7 @@ const WRITE_BACK: WriteBackOptions = WriteBackOptions {
     size: 8 * SEGMENT,
     segment_bytes: SEGMENT,
     allows_one_disk: false,
+    takes_redo: false,
     destages_in_background: true,
 };
 

@@ -3,7 +3,9 @@
 //! older page returns.
 
 use crate::support;
+use cellar_format::wire::FileType;
 use cellar_storage::disk::Disk;
+use cellar_storage::request::{IoKind, Origin, within};
 use cellar_storage::{
     ErrorKind, FlashOptions, ROOT_INO, Redundancy, Result, Volume, VolumeOptions, WriteBackOptions, WriteBackStats,
 };
@@ -26,6 +28,7 @@ const WRITE_BACK: WriteBackOptions = WriteBackOptions {
     size: 8 * SEGMENT,
     segment_bytes: SEGMENT,
     allows_one_disk: true,
+    takes_redo: false,
     destages_in_background: false,
 };
 
@@ -281,22 +284,32 @@ fn write_back_on_one_flash_disk_is_refused_unless_it_is_allowed() {
 fn a_start_that_is_forced_without_the_log_names_the_files_that_lack_changes() {
     let (disks, breakers) = (MemoryDisks::new(3), [Breaker::new(), Breaker::new()]);
     let both = [Some(&breakers[0]), Some(&breakers[1])];
-    let volume = open(&disks, Redundancy::External, both, Some(WRITE_BACK)).unwrap();
+    let options = WriteBackOptions { takes_redo: true, ..WRITE_BACK };
+    let volume = open(&disks, Redundancy::External, both, Some(options)).unwrap();
     let ino = with_file(&volume);
-    let other = support::create(&volume, "other");
-    volume.write(other, 0, &[1; PAGE]).unwrap();
+    let [other, redo] = ["other", "redo"].map(|name| support::create(&volume, name));
+    for ino in [other, redo] {
+        volume.write(ino, 0, &[1; PAGE]).unwrap();
+    }
     volume.sync().unwrap();
     write_page(&volume, ino, 4, 2);
     volume.fsync(ino).unwrap();
+    let of_redo = Origin { kind: IoKind::Redo, ..Origin::default() };
+    within(of_redo, || write_page(&volume, redo, 0, 2));
+    volume.fsync(redo).unwrap();
+    assert_eq!((stats(&volume).redo_requests, stats(&volume).dirty_bytes), (1, 2 * PAGE as u64));
     volume.abandon();
     drop(volume);
     let forced = || {
         let options = VolumeOptions { force_degraded: true, ..options_with(Vec::new(), [None, None]) };
-        Volume::open(disks.disks().drain(..1).collect(), VolumeOptions { flash: None, write_back: None, ..options })
+        let file_type = |path: &str| if path == "redo" { FileType::Wal } else { FileType::Other };
+        let options = VolumeOptions { flash: None, write_back: None, file_type, ..options };
+        Volume::open(disks.disks().drain(..1).collect(), options)
     };
     let volume = forced().unwrap();
     let lacking = volume.lacking_files().unwrap();
-    assert!(lacking.is_complete && lacking.inodes.iter().eq([&ino]), "{lacking:?}");
+    assert!(lacking.is_complete && lacking.inodes.iter().eq([&ino, &redo]), "{lacking:?}");
+    assert_eq!(read_all(&volume, redo), [1; PAGE]);
     assert_eq!(read_all(&volume, ino)[4 * PAGE], 1);
     volume.abandon();
     drop(volume);

@@ -65,6 +65,7 @@ fn updates_keep_a_hard_disk_busy_for_a_quarter_of_the_time_with_write_back() {
         size: 128 * MIB,
         segment_bytes: 4 * MIB,
         allows_one_disk: false,
+        takes_redo: false,
         destages_in_background: false,
     }));
     let times = through.as_secs_f64() / back.as_secs_f64();

@@ -365,8 +365,11 @@ impl StorageMetrics {
             Family::gauge("cellar_write_back_selected", "1 if the flash cache mode is WriteBack, 0 for WriteThrough")
                 .with(&modes, |mode| (Labels::new(), Value::Integer(u64::from(*mode == FlashCacheMode::WriteBack))));
         let stats: Vec<WriteBackStats> = self.volume.write_back_stats().into_iter().collect();
-        let gauges: [Figure<WriteBackStats>; 7] = [
+        let gauges: [Figure<WriteBackStats>; 8] = [
             ("cellar_write_back_online", "1 if small writes go to the write-back log", |stats| stats.is_on.into()),
+            ("cellar_write_back_takes_redo", "1 if redo goes to the write-back log, too", |stats| {
+                stats.takes_redo.into()
+            }),
             ("cellar_write_back_flushing", "1 from a flush of the flash cache until it is cancelled", |stats| {
                 stats.is_flushing.into()
             }),
@@ -382,7 +385,7 @@ impl StorageMetrics {
                 stats.disks_left as u64
             }),
         ];
-        let counters: [Figure<WriteBackStats>; 9] = [
+        let counters: [Figure<WriteBackStats>; 12] = [
             ("cellar_write_back_written_bytes_total", "Bytes of pages that were written to flash", |stats| {
                 stats.written_bytes
             }),
@@ -402,6 +405,13 @@ impl StorageMetrics {
                 "cellar_write_back_overwrite_requests_total",
                 "Writes to flash of pages that were dirty before",
                 |stats| stats.overwrite_requests,
+            ),
+            ("cellar_write_back_redo_bytes_total", "Bytes of written pages that are redo", |stats| stats.redo_bytes),
+            ("cellar_write_back_redo_requests_total", "Writes of redo to flash", |stats| stats.redo_requests),
+            (
+                "cellar_write_back_redo_skips_total",
+                "Writes of redo that went to the cell disks because the write-back log was nearly full or not in use",
+                |stats| stats.redo_skips,
             ),
             (
                 "cellar_write_back_destaged_bytes_total",

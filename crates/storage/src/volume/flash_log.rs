@@ -78,7 +78,11 @@ impl Volume {
     /// out.
     pub(super) fn tell_lacking(&self, lacking: &LackingFiles) {
         let is_file = |ino: &Ino| self.file(*ino).is_ok();
-        let lacking = LackingFiles { inodes: lacking.inodes.iter().copied().filter(is_file).collect(), ..*lacking };
+        let mut lacking = LackingFiles { inodes: lacking.inodes.iter().copied().filter(is_file).collect(), ..*lacking };
+        if lacking.has_redo {
+            log::error!("redo that was synced may be missing; the files below include all WAL files");
+            lacking.inodes.extend(self.wal_files().iter().map(|file| file.ino));
+        }
         let inodes: Vec<Ino> = lacking.inodes.iter().copied().collect();
         for some in inodes.chunks(NAMED_MAX) {
             let files = self.named(&some.iter().copied().collect());
@@ -143,12 +147,17 @@ impl Volume {
         }
     }
 
+    fn wal_files(&self) -> Vec<Arc<FileData>> {
+        let mut wal: Vec<Arc<FileData>> = self.regular_files();
+        wal.retain(|file| self.type_of(file.ino) == Some(FileType::Wal));
+        wal
+    }
+
     /// Logs which files may lack redo that was acknowledged.
     fn tell_lost(&self, lost: &Lost) {
         match lost {
             Lost::Unknown => {
-                let mut wal: Vec<Arc<FileData>> = self.regular_files();
-                wal.retain(|file| self.type_of(file.ino) == Some(FileType::Wal));
+                let mut wal = self.wal_files();
                 wal.sort_by_key(|file| std::cmp::Reverse(file.mtime.load(std::sync::atomic::Ordering::Relaxed)));
                 let newest = wal.iter().take(NAMED_MAX).map(|file| file.ino).collect();
                 log::error!(

@@ -154,8 +154,11 @@ impl Volume {
             // Before the disk is online: from then on a start may use the disk without the others.
             FlashCache::disown_on(disk.as_ref())?;
             self.give_flash_log_notes_to(disk.as_ref())?;
-            write_back_notes = Some(self.give_write_back_notes_to(disk.as_ref())?);
-            self.stores.lock().add(number, disk, self.group.stripes().len())
+            // Before the notes: a commit locks the stores, and may then change the notes.
+            self.stores.lock().add(number, disk, self.group.stripes().len())?;
+            let notes = self.give_write_back_notes_to(disk.as_ref());
+            write_back_notes = Some(notes.inspect_err(|_| self.stores.lock().remove(number))?);
+            Ok(())
         };
         let copied = mirror.bring_online(number, engine, self, finish)?;
         drop(write_back_notes);

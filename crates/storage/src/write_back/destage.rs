@@ -139,11 +139,17 @@ impl WriteBack {
                     Err(error) => result = Err(error),
                 }
             }
-            self.finish(log, Purpose::Destage, &cleaned, |cleaned| {
-                // Another one that writes these pages down must have ended: writes to them pass the log from now on.
+            let finished = self.finish(log, Purpose::Destage, &cleaned, |cleaned| {
+                // Another thread that writes these pages to the cell disks must have ended: from now on, a write may go to the cell
+                // disks without the log.
                 let _cleaning = cleaned.object.cleaning.lock();
                 cleaned.finish()
-            })?;
+            });
+            // The segments of the batches before are free.
+            if let Err(error) = finished {
+                result = Err(error);
+                break;
+            }
         }
         self.forget_files(log);
         log.trim()?;
@@ -207,13 +213,16 @@ impl WriteBack {
     /// Runs `change`, which needs space in the log for a record: after a destage if the log is full. The caller holds no lock of
     /// an object.
     pub(super) fn with_space(&self, mut change: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+        // The error of a destage may be that of another file: only a change that finds no space after it fails.
+        let mut destaged = Ok(());
         loop {
             match change() {
                 Err(error)
                     if error.kind() == io::ErrorKind::StorageFull && self.log().is_some_and(Log::is_nearly_full) =>
                 {
+                    destaged?;
                     crate::flash::check_may_wait()?;
-                    self.destage()?;
+                    destaged = self.destage();
                 }
                 result => return result,
             }

@@ -22,6 +22,10 @@ fn pages_of(range: &Range<u64>) -> Range<u32> {
     page(range.start / PAGE)..page(range.end.div_ceil(PAGE))
 }
 
+fn is_redo() -> bool {
+    current().kind == IoKind::Redo
+}
+
 #[derive(Debug)]
 pub struct WriteBackDisk {
     inner: Arc<dyn FileStore>,
@@ -41,7 +45,8 @@ impl WriteBackDisk {
             || self.write_back.objects.lock().get(&Object { stripe: self.stripe, ino, stream: Stream::Data }).cloned();
         // The state is locked while a record of the file is written.
         let has_dirty = |object: &Arc<DirtyObject>| object.state.try_lock().is_none_or(|state| !state.pages.is_empty());
-        current().kind != IoKind::Redo && log.takes_pages() || object().as_ref().is_some_and(has_dirty)
+        let is_taken = log.takes_pages() && (log.takes_redo() || !is_redo());
+        is_taken || object().as_ref().is_some_and(has_dirty)
     }
 }
 
@@ -117,15 +122,14 @@ impl WriteBackFile {
         result
     }
 
-    /// Returns whether a write makes pages dirty that are not dirty yet: a small one of whole pages for which the cell disks
+    /// Returns whether a write may make pages dirty that are not dirty yet: a small one of whole pages for which the cell disks
     /// have space.
     fn is_wanted(&self, log: &Log, range: &Range<u64>) -> io::Result<bool> {
         let length = range.end - range.start;
         Ok(range.start.is_multiple_of(PAGE)
             && length.is_multiple_of(PAGE)
             && length <= SMALL_BYTES_MAX as u64
-            && current().kind != IoKind::Redo
-            && log.takes_pages()
+            && (log.takes_redo() || !is_redo())
             && self.write_back.cache.setting(self.object.object.ino) != FlashSetting::None
             && range.end <= self.inner.len()?
             && !self.has_hole(range)?)
@@ -148,7 +152,15 @@ impl WriteBackFile {
         let mut state = self.object.state.lock();
         // With the state locked: the log in which pages are dirty does not end meanwhile.
         let Some(log) = self.write_back.log().filter(|_| !state.is_removed) else { return Ok(vec![pages]) };
-        let all = self.is_wanted(log, &range)?;
+        if state.has_failed_record && !log.is_writable() && log.is_alive() {
+            return Err(io::Error::other(
+                "an earlier write of the file to the write-back log failed; restart the cell",
+            ));
+        }
+        // While the log is nearly full, a commit waits for one write to the cell disks, not for a destage.
+        let is_taken = log.takes_pages() && !(is_redo() && log.is_nearly_full());
+        let is_wanted = (is_taken || is_redo()) && self.is_wanted(log, &range)?;
+        let all = is_wanted && is_taken;
         let is_dirty: Vec<bool> = pages.clone().map(|page| all || state.pages.contains_key(&page)).collect();
         let mut first = pages.start;
         for run in is_dirty.chunk_by(|one, next| one == next) {
@@ -158,6 +170,9 @@ impl WriteBackFile {
                 false => through.push(run_pages.clone()),
             }
             first = run_pages.end;
+        }
+        if is_wanted && !through.is_empty() {
+            self.write_back.counters.redo_skips.fetch_add(1, Ordering::Relaxed);
         }
         Ok(through)
     }
@@ -187,7 +202,12 @@ impl WriteBackFile {
         pages: &Range<u32>,
         (data, offset): (&[u8], u64),
     ) -> io::Result<()> {
-        let end = offset + data.len() as u64;
+        let (end, is_redo) = (offset + data.len() as u64, is_redo());
+        if !is_redo {
+            // Before the pages are dirty, and before a sync of them.
+            self.object.needs_note.store(true, Ordering::Release);
+        }
+        let purpose = if is_redo { Purpose::Redo } else { Purpose::Pages };
         for first in pages.clone().step_by(log.pages_max()) {
             let batch = first..pages.end.min(first + log.pages_max() as u32);
             let mut payload = vec![0; batch.len() * PAGE_BYTES];
@@ -206,7 +226,10 @@ impl WriteBackFile {
                 first: batch.start,
                 count: batch.len() as u32,
             };
-            let appended = log.append(Purpose::Pages, &[piece], &payload).map_err(|refused| match refused {
+            state.has_failed_record = true;
+            let appended = log.append(purpose, &[piece], &payload);
+            state.has_failed_record = matches!(appended, Err(Refused::Failed(_)));
+            let appended = appended.map_err(|refused| match refused {
                 Refused::Full => io::ErrorKind::StorageFull.into(),
                 Refused::Failed(error) => error,
             })?;
@@ -217,6 +240,10 @@ impl WriteBackFile {
             counters.write_requests.fetch_add(1, Ordering::Relaxed);
             counters.overwrite_requests.fetch_add(u64::from(added == 0), Ordering::Relaxed);
             counters.overwritten_pages.fetch_add(count - added, Ordering::Relaxed);
+            if is_redo {
+                counters.redo_pages.fetch_add(count, Ordering::Relaxed);
+                counters.redo_requests.fetch_add(1, Ordering::Relaxed);
+            }
         }
         Ok(())
     }

@@ -216,16 +216,20 @@ impl Note {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilesNote {
     pub generation: Generation,
+    /// Any WAL file may have such pages, too.
+    pub has_redo: bool,
     pub inodes: Vec<u64>,
 }
 
 impl FilesNote {
     const MAGIC: &'static [u8; 8] = b"CELLWBFL";
+    /// The version of a note of a log that takes redo.
+    const VERSION_WITH_REDO: u32 = 2;
 
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.put_bytes(Self::MAGIC);
-        bytes.put_u32(u32::from(VERSION));
+        bytes.put_u32(if self.has_redo { Self::VERSION_WITH_REDO } else { VERSION.into() });
         bytes.put_u32(self.inodes.len() as u32);
         bytes.put_bytes(&self.generation.0);
         self.inodes.iter().for_each(|ino| bytes.put_u64(*ino));
@@ -240,7 +244,8 @@ impl FilesNote {
             return Err(Corrupt::new("magic of a note of files", 0, "other bytes"));
         }
         let version = reader.u32("version of a note of files")?;
-        if version != u32::from(VERSION) {
+        let has_redo = version == Self::VERSION_WITH_REDO;
+        if !has_redo && version != u32::from(VERSION) {
             return Err(Corrupt::new("version of a note of files", 8, version.to_string()));
         }
         let count = reader.u32("number of files")?;
@@ -250,7 +255,7 @@ impl FilesNote {
         let checksum = reader.u32("checksum of a note of files")?;
         reader.finish("note of files")?;
         match crc32c::crc32c(&bytes[..at]) == checksum {
-            true => Ok(Self { generation, inodes }),
+            true => Ok(Self { generation, has_redo, inodes }),
             false => Err(Corrupt::new("checksum of a note of files", at, format!("{checksum:08x}"))),
         }
     }
@@ -290,14 +295,16 @@ mod tests {
             damaged[at] ^= 1 << (at % 8);
             Note::decode(&damaged).unwrap_err();
         }
-        let note = FilesNote { generation: Generation([9; 16]), inodes: vec![3, 1 << 40] };
-        let bytes = note.encode();
-        assert_eq!(FilesNote::decode(&bytes).unwrap(), note);
-        for at in 0..bytes.len() {
-            let mut damaged = bytes.clone();
-            damaged[at] ^= 1 << (at % 8);
-            FilesNote::decode(&damaged).unwrap_err();
-            FilesNote::decode(&bytes[..at]).unwrap_err();
+        for has_redo in [false, true] {
+            let note = FilesNote { generation: Generation([9; 16]), has_redo, inodes: vec![3, 1 << 40] };
+            let bytes = note.encode();
+            assert_eq!(FilesNote::decode(&bytes).unwrap(), note);
+            for at in 0..bytes.len() {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1 << (at % 8);
+                FilesNote::decode(&damaged).unwrap_err();
+                FilesNote::decode(&bytes[..at]).unwrap_err();
+            }
         }
     }
 }

@@ -9,7 +9,7 @@
 //!   records that replaced pages of the segment.
 
 use super::format::{BLOCK, Note, PAGE, PAGE_BYTES, PAGES_MAX, Piece, RecordHeader};
-use super::{WriteBackStats, notes};
+use super::{WriteBackOptions, WriteBackStats, notes};
 use crate::disk::pool::{Pool, waiting_until};
 use crate::disk::{Disk, DiskFile, Stream};
 use crate::flash::{CellDisks, Generation};
@@ -37,14 +37,9 @@ pub enum Purpose {
     Destage,
     /// Pages that do not exist any more.
     Removal,
+    /// Pages of redo: a commit that rewrites a dirty page of redo does not wait for a destage because other pages filled the log.
+    Redo,
     Pages,
-}
-
-impl Purpose {
-    /// Returns the segments that the record leaves to others.
-    fn spare(self) -> usize {
-        self as usize
-    }
 }
 
 /// Returns whether a file of a flash disk is a segment of the log.
@@ -164,6 +159,7 @@ pub struct Log {
     is_broken: AtomicBool,
     /// Pages become dirty with one flash disk left, too.
     allows_one_disk: bool,
+    takes_redo: bool,
     /// Pages that are not dirty are written through, until the flush is cancelled.
     is_flushing: AtomicBool,
     /// As `is_flushing`, while the log is about to end, whatever commands cancel.
@@ -175,13 +171,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// Begins an empty log after an earlier one of this process, with the size and the maximum number of its segments, and whether one
-    /// flash disk is enough. Its flash disks have the generation, and the cell disks name no log.
+    /// Begins an empty log after an earlier one of this process. Its flash disks have the generation, and the cell disks name no log.
     pub fn begin(
         generation: Generation,
         disks: Vec<Arc<dyn Disk>>,
         cell_disks: Arc<dyn CellDisks>,
-        (segment_bytes, segments_max, allows_one_disk): (u64, usize, bool),
+        options: &WriteBackOptions,
         former: Option<&Self>,
     ) -> crate::error::Result<Self> {
         let note = Note { generation, value: (1 << disks.len()) - 1 };
@@ -201,15 +196,16 @@ impl Log {
             disks,
             cell_disks,
             generation,
-            segment_bytes,
-            segments_max,
+            segment_bytes: options.segment_bytes,
+            segments_max: options.segments() as usize,
             note: Mutex::new(note),
             tail: Mutex::new(tail),
             used: AtomicUsize::new(0),
             flushing: Mutex::new(()),
             flushed: AtomicU64::new(0),
             is_broken: AtomicBool::new(false),
-            allows_one_disk,
+            allows_one_disk: options.allows_one_disk,
+            takes_redo: options.takes_redo,
             is_flushing: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
@@ -230,7 +226,22 @@ impl Log {
     /// Returns whether pages may soon be refused.
     pub fn is_nearly_full(&self) -> bool {
         let (used, max) = self.used_segments();
-        used + Purpose::Pages.spare() >= max || self.lacks_space()
+        used + self.spare(Purpose::Pages) >= max || self.lacks_space()
+    }
+
+    /// Returns the segments that a record leaves to records of other purposes.
+    fn spare(&self, purpose: Purpose) -> usize {
+        match purpose {
+            Purpose::Destage => 0,
+            Purpose::Removal => 1,
+            Purpose::Redo => 2,
+            Purpose::Pages => 2 + usize::from(self.takes_redo),
+        }
+    }
+
+    /// Returns whether pages of redo may become dirty while [`Self::takes_pages`].
+    pub fn takes_redo(&self) -> bool {
+        self.takes_redo
     }
 
     /// Returns whether a flash disk had no space for a segment just now. Nothing is lost: dirty pages are written to the cell disks,
@@ -246,7 +257,17 @@ impl Log {
         let bytes = |segments: usize| segments as u64 * self.segment_bytes;
         let (log_bytes, used_bytes) = (bytes(max), bytes(used));
         let (is_on, is_flushing) = (self.takes_pages(), self.is_flushing());
-        WriteBackStats { log_bytes, used_bytes, disks, disks_left, is_on, is_flushing, ..WriteBackStats::default() }
+        let takes_redo = self.takes_redo;
+        WriteBackStats {
+            log_bytes,
+            used_bytes,
+            disks,
+            disks_left,
+            is_on,
+            takes_redo,
+            is_flushing,
+            ..WriteBackStats::default()
+        }
     }
 
     /// Returns whether a flash disk is left. If there is none, the cell disks say that no record counts.
@@ -421,10 +442,12 @@ impl Log {
         let (segment, start, numbers) = {
             let mut tail = self.tail.lock();
             let fits = |(_, used): &(Arc<Segment>, u64)| used + length <= self.segment_bytes;
-            if !tail.open.as_ref().is_some_and(fits) {
-                if tail.used() + purpose.spare() >= self.segments_max {
-                    return Err(Refused::Full);
-                }
+            let fits = tail.open.as_ref().is_some_and(fits);
+            // Also if the record fits: a record of another purpose may have opened one of the segments that this one leaves.
+            if tail.used() + usize::from(!fits) + self.spare(purpose) > self.segments_max {
+                return Err(Refused::Full);
+            }
+            if !fits {
                 self.open_segment(&mut tail)?;
             }
             let (segment, start) = tail.open.clone().expect("a segment is open");

@@ -44,6 +44,8 @@ pub struct WriteBackOptions {
     pub segment_bytes: u64,
     /// Allows a log on one flash disk, whose failure loses pages that the cell disks lack.
     pub allows_one_disk: bool,
+    /// Redo goes to the log, too, and to the cell disks later.
+    pub takes_redo: bool,
     /// Destages in a background thread. Without it, pages stay in flash until the log is full or the volume is closed.
     pub destages_in_background: bool,
 }
@@ -51,6 +53,10 @@ pub struct WriteBackOptions {
 impl WriteBackOptions {
     /// The smallest number of segments.
     const SEGMENTS_MIN: u64 = 6;
+
+    fn segments(&self) -> u64 {
+        self.size / self.segment_bytes
+    }
 }
 
 /// What write-back did since the volume was opened.
@@ -69,6 +75,11 @@ pub struct WriteBackStats {
     /// Records of pages that were written to flash, and those among them of which all pages were dirty before.
     pub write_requests: u64,
     pub overwrite_requests: u64,
+    /// What of `written_bytes` and `write_requests` is redo.
+    pub redo_bytes: u64,
+    pub redo_requests: u64,
+    /// Writes of redo that went to the cell disks because the log was nearly full or not in use.
+    pub redo_skips: u64,
     /// Bytes of the log on each flash disk, and those of its segments in use; 0 while everything is written through.
     pub log_bytes: u64,
     pub used_bytes: u64,
@@ -77,6 +88,8 @@ pub struct WriteBackStats {
     pub disks_left: usize,
     /// Whether small writes go to the log.
     pub is_on: bool,
+    /// Whether redo goes to the log while small writes do.
+    pub takes_redo: bool,
     /// All pages are written to the cell disks, because a command says so.
     pub is_flushing: bool,
 }
@@ -91,6 +104,9 @@ struct Counters {
     recovered_pages: AtomicU64,
     write_requests: AtomicU64,
     overwrite_requests: AtomicU64,
+    redo_pages: AtomicU64,
+    redo_requests: AtomicU64,
+    redo_skips: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -136,8 +152,7 @@ impl WriteBack {
                            flash disk, or use write-through";
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        let segments = options.size / options.segment_bytes;
-        if segments < WriteBackOptions::SEGMENTS_MIN {
+        if options.segments() < WriteBackOptions::SEGMENTS_MIN {
             let message = format!(
                 "the write-back log of {} bytes is too small; the smallest size is {} bytes",
                 options.size,
@@ -155,8 +170,14 @@ impl WriteBack {
             );
             return Ok(());
         }
-        let parameters = (options.segment_bytes, segments as usize, options.allows_one_disk);
-        let log = Log::begin(generation, disks, cell_disks.clone(), parameters, self.last_log())?;
+        if options.takes_redo {
+            // Before the cell disks name the log: no sync of redo waits for this note.
+            notes::write_files(
+                cell_disks.as_ref(),
+                &format::FilesNote { generation, has_redo: true, inodes: Vec::new() },
+            )?;
+        }
+        let log = Log::begin(generation, disks, cell_disks.clone(), options, self.last_log())?;
         {
             // The cell disks name files of the former log, which do not count.
             let mut noted = self.noted_files.lock();
@@ -167,7 +188,8 @@ impl WriteBack {
         if options.destages_in_background {
             self.destager.start(self).context(|| "could not start the thread that destages".into())?;
         }
-        info!("write-back log of {} MiB", options.size >> 20);
+        let redo = if options.takes_redo { ", redo included" } else { "" };
+        info!("write-back log of {} MiB{redo}", options.size >> 20);
         Ok(())
     }
 
@@ -194,7 +216,8 @@ impl WriteBack {
         let Some(log) = self.log() else { return notes::give_to(disk, None).map(|()| None) };
         let (files, note) = (self.noted_files.lock(), log.note());
         let inodes = files.iter().copied().collect();
-        notes::give_files_to(disk, &format::FilesNote { generation: log.generation(), inodes })?;
+        let (generation, has_redo) = (log.generation(), log.takes_redo());
+        notes::give_files_to(disk, &format::FilesNote { generation, has_redo, inodes })?;
         notes::give_to(disk, Some(&note))?;
         Ok(Some(NotesGuard { _files: files, _note: note }))
     }
@@ -260,6 +283,9 @@ impl WriteBack {
             recovered_bytes: bytes(&counters.recovered_pages),
             write_requests: counters.write_requests.load(Ordering::Relaxed),
             overwrite_requests: counters.overwrite_requests.load(Ordering::Relaxed),
+            redo_bytes: bytes(&counters.redo_pages),
+            redo_requests: counters.redo_requests.load(Ordering::Relaxed),
+            redo_skips: counters.redo_skips.load(Ordering::Relaxed),
             ..self.log().map(Log::state).unwrap_or_default()
         }
     }

@@ -2,7 +2,8 @@
 //! names them.
 //!
 //! Invariant: before a sync returns that covers a dirty page, the page's file is noted, and remains so until no page of the file is
-//! dirty at the end of a destage.
+//! dirty at the end of a destage. For files of which only redo made pages dirty, one note says so of all WAL files, from before the
+//! first record until the log ends: a commit in a new WAL file waits for no cell disk.
 
 use super::WriteBack;
 use super::format::FilesNote;
@@ -18,7 +19,7 @@ impl WriteBack {
     /// Notes a file that has dirty pages. If that fails, for example because the cell disks are full, the pages are clean
     /// afterwards.
     pub(super) fn note_file(&self, log: &Log, object: &Arc<DirtyObject>) -> io::Result<()> {
-        if object.is_noted.load(Ordering::Acquire) || !object.is_dirty() {
+        if object.is_noted.load(Ordering::Acquire) || !object.needs_note.load(Ordering::Acquire) || !object.is_dirty() {
             return Ok(());
         }
         let Err(error) = self.note_dirty_files(log) else { return Ok(()) };
@@ -37,7 +38,7 @@ impl WriteBack {
             return Ok(());
         }
         let mut dirty = self.objects();
-        dirty.retain(|object| object.is_dirty());
+        dirty.retain(|object| object.needs_note.load(Ordering::Acquire) && object.is_dirty());
         let mut files = noted.clone();
         files.extend(dirty.iter().map(|object| object.object.ino));
         if files != *noted {
@@ -68,7 +69,8 @@ impl WriteBack {
     }
 
     fn write_files(&self, log: &Log, files: &BTreeSet<u64>) -> io::Result<()> {
-        let note = FilesNote { generation: log.generation(), inodes: files.iter().copied().collect() };
+        let (generation, has_redo) = (log.generation(), log.takes_redo());
+        let note = FilesNote { generation, has_redo, inodes: files.iter().copied().collect() };
         notes::write_files(log.cell_disks(), &note).map_err(|error| io::Error::other(error.to_string()))
     }
 }

@@ -110,6 +110,8 @@ pub fn give_files_to(disk: &dyn Disk, note: &FilesNote) -> Result<()> {
 pub struct LackingFiles {
     /// Each file that lacks synced changes, and possibly files whose changes the cell disks have, or that do not exist any more.
     pub inodes: BTreeSet<u64>,
+    /// Redo went to the log: all WAL files may lack changes. [`crate::Volume`] adds them to the inodes.
+    pub has_redo: bool,
     /// False if the cell disks do not say which files lack changes. There may be others then.
     pub is_complete: bool,
 }
@@ -126,6 +128,7 @@ pub fn read_files(disks: &dyn CellDisks, generation: Option<Generation>) -> Lack
         match note {
             Ok(Some(note)) if generation.is_none_or(|generation| generation == note.generation) => {
                 lacking.inodes.extend(note.inodes);
+                lacking.has_redo |= note.has_redo;
                 has_whole = generation.is_some();
             }
             // No sync relied on the log.

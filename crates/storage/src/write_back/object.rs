@@ -30,6 +30,9 @@ pub struct State {
     pub last: u64,
     /// The file was removed: a late write goes to the cell disks only.
     pub is_removed: bool,
+    /// The write of a record failed or panicked, and a start may find the record: it must not replace a later write, so that all
+    /// later writes of the file fail as long as this log exists.
+    pub has_failed_record: bool,
 }
 
 #[derive(Debug)]
@@ -44,9 +47,13 @@ pub struct DirtyObject {
     has_failed_sync: AtomicBool,
     /// The cell disks name the file among those that may lack changes.
     pub is_noted: AtomicBool,
+    /// Pages became dirty by other writes than redo: the cell disks name the file if it may lack changes.
+    pub needs_note: AtomicBool,
     /// Held during a sync of the cell disks: a sync that finds nothing to do must not return before the one that has begun, nor
     /// before one that fails.
     syncing: Mutex<()>,
+    /// Set while the running sync is one that no client requested. Changed with `syncing` locked.
+    is_internal: Mutex<bool>,
 }
 
 /// Pages that the cell disks have durably.
@@ -68,7 +75,9 @@ impl DirtyObject {
             is_unsynced,
             has_failed_sync,
             is_noted: AtomicBool::new(false),
+            needs_note: AtomicBool::new(false),
             syncing: Mutex::default(),
+            is_internal: Mutex::default(),
         }
     }
 
@@ -98,14 +107,13 @@ impl DirtyObject {
         self.is_unsynced.store(true, Ordering::Release);
     }
 
-    /// Syncs the cell disks if they may have changes that are not durable.
+    /// Syncs the cell disks if they may have changes that are not durable. The log has the dirty pages durably.
     pub fn sync(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        let _syncing = self.syncing.lock();
-        if self.is_unsynced.swap(false, Ordering::AcqRel)
-            && let Err(error) = sync()
-        {
-            self.require_sync();
-            return Err(error);
+        let Some(_syncing) = self.syncing_unless_durable() else { return Ok(()) };
+        if self.is_unsynced.swap(false, Ordering::AcqRel) {
+            let unless_synced = SetLater(&self.is_unsynced);
+            sync()?;
+            unless_synced.cancel();
         }
         match self.has_failed_sync.swap(false, Ordering::AcqRel) {
             true => Err(io::Error::other("an earlier sync of the cell disks failed")),
@@ -113,11 +121,62 @@ impl DirtyObject {
         }
     }
 
+    /// Waits for the sync that runs, except for an internal one while the cell disks have all other changes durably: what it
+    /// covers, the log has, too. None in that case.
+    ///
+    /// While `is_internal` is locked and set, no sync of a client runs. Each of them that began has ended, so a change is durable
+    /// if `is_unsynced` is not set: the flag is set after each change, and again by a sync that fails.
+    fn syncing_unless_durable(&self) -> Option<MutexGuard<'_, ()>> {
+        if let Some(syncing) = self.syncing.try_lock() {
+            return Some(syncing);
+        }
+        let is_durable = {
+            let is_internal = self.is_internal.lock();
+            *is_internal && !self.is_unsynced.load(Ordering::Acquire) && !self.has_failed_sync.load(Ordering::Acquire)
+        };
+        (!is_durable).then(|| self.syncing.lock())
+    }
+
     /// Syncs the cell disks for another purpose than a sync of the file. The kernel reports an error of earlier writes once, so
     /// the next sync of the file repeats the error.
     pub fn sync_internally(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let _syncing = self.syncing.lock();
-        sync().inspect_err(|_| self.has_failed_sync.store(true, Ordering::Release))
+        let _internal = Internal::begin(self);
+        let unless_synced = SetLater(&self.has_failed_sync);
+        sync()?;
+        unless_synced.cancel();
+        Ok(())
+    }
+}
+
+/// Sets a flag when it is dropped, also by a panic.
+struct SetLater<'a>(&'a AtomicBool);
+
+impl SetLater<'_> {
+    fn cancel(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for SetLater<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// An internal sync, also one that panics.
+struct Internal<'a>(&'a DirtyObject);
+
+impl<'a> Internal<'a> {
+    fn begin(object: &'a DirtyObject) -> Self {
+        *object.is_internal.lock() = true;
+        Self(object)
+    }
+}
+
+impl Drop for Internal<'_> {
+    fn drop(&mut self) {
+        *self.0.is_internal.lock() = false;
     }
 }
 

@@ -8,9 +8,17 @@ fn crash_everywhere(
     prepare: impl Fn(&Cell, &mut Model) -> io::Result<()>,
     work: impl Fn(&Machine, &Cell, &mut Model) -> io::Result<()>,
 ) {
+    crash_everywhere_on(Machine::new, prepare, work);
+}
+
+fn crash_everywhere_on(
+    new_machine: impl Fn() -> Machine,
+    prepare: impl Fn(&Cell, &mut Model) -> io::Result<()>,
+    work: impl Fn(&Machine, &Cell, &mut Model) -> io::Result<()>,
+) {
     let outcomes = if is_long() { 200 } else { 20 };
     for changes in 1.. {
-        let (machine, mut model) = (Machine::new(), Model::default());
+        let (machine, mut model) = (new_machine(), Model::default());
         let cell = machine.start(BOTH, &[]).unwrap();
         prepare(&cell, &mut model).unwrap();
         machine.disks.power_off_after(changes);
@@ -137,6 +145,31 @@ fn a_page_that_a_crash_leaves_on_one_flash_disk_only_is_as_before_or_as_written(
     });
 }
 
+#[test]
+fn redo_is_in_flash_or_on_the_cell_disks_also_while_the_log_is_nearly_full() {
+    let with_redo = |cell: &Cell, model: &mut Model| {
+        two_files(cell, model)?;
+        model.create(cell, REDO)?;
+        model.fill(cell, REDO, 6)
+    };
+    crash_everywhere_on(Machine::taking_redo, with_redo, |_, cell, model| {
+        model.write(cell, REDO, of_pages(2..3))?;
+        model.sync(cell, REDO)?;
+        while !cell.write_back.last_log().unwrap().is_nearly_full() {
+            model.write(cell, INO, of_pages(2..4))?;
+        }
+        // The first page is dirty, the second one goes to the cell disks.
+        model.write(cell, REDO, of_pages(2..4))?;
+        model.sync(cell, REDO)?;
+        model.write(cell, REDO, of_pages(3..4))?;
+        assert_eq!(cell.write_back.stats().destage_requests, 0);
+        cell.write_back.destage()?;
+        model.write(cell, REDO, of_pages(2..4))?;
+        model.sync(cell, REDO)?;
+        model.check_current(cell)
+    });
+}
+
 /// Changes files at random until the power is off, or for some steps.
 fn change(cell: &Cell, model: &mut Model, steps: u64, random: &mut Random) -> io::Result<()> {
     for _ in 0..steps {
@@ -200,6 +233,7 @@ fn files_are_as_a_sync_left_them_or_newer_after_any_crash() {
     let mut recovered = 0;
     for seed in seeds_up_to(seeds) {
         let (mut random, mut machine, mut model) = (Random::seeded(seed), Machine::new(), Model::default());
+        machine.takes_redo = seed % 2 == 1;
         println!("SEED={seed}");
         for _ in 0..6 {
             if let Some((cell, present)) = start(&machine, &model, &mut random) {

@@ -22,6 +22,7 @@ use super::{Left, WriteBack, WriteBackDisk, WriteBackOptions};
 use crate::disk::{Disk, DiskFile, FileStamp, FileStore, Stream, WatchedDisk};
 use crate::error::Result;
 use crate::flash::{CellDisks, FlashCache, FlashOptions, Object};
+use crate::request::{IoKind, Origin, within};
 use breakable_disk::{BreakableDisk, Breaker};
 use memory_disk::{Crash, MemoryDisks};
 use parking_lot::Mutex;
@@ -36,6 +37,8 @@ use std::time::Duration;
 
 const SECTOR: u64 = 4096;
 const PAGE: u64 = 8192;
+/// Writes of this file are redo if the log takes it.
+const REDO: u64 = 22;
 /// Three records of one page.
 const SEGMENT: u64 = 40 << 10;
 
@@ -43,6 +46,7 @@ const OPTIONS: WriteBackOptions = WriteBackOptions {
     size: 8 * SEGMENT,
     segment_bytes: SEGMENT,
     allows_one_disk: true,
+    takes_redo: false,
     destages_in_background: false,
 };
 
@@ -193,6 +197,7 @@ struct Machine {
     hooks: Hooks,
     /// Notes cannot be written.
     refuses_notes: Arc<AtomicBool>,
+    takes_redo: bool,
     /// Time limit of the operations of the flash disks.
     timeout: Option<Duration>,
     /// For the settings of files only.
@@ -203,6 +208,7 @@ struct Machine {
 struct Cell {
     write_back: Arc<WriteBack>,
     store: WriteBackDisk,
+    takes_redo: bool,
 }
 
 impl Machine {
@@ -219,15 +225,20 @@ impl Machine {
         let cache =
             FlashCache::open(&options, Arc::new(Group(disks.remove(0), Arc::default())), true).unwrap().unwrap();
         let (disks, breakers) = (MemoryDisks::new(3), [Breaker::new(), Breaker::new()]);
-        Self { disks, breakers, hooks: Hooks::default(), refuses_notes: Arc::default(), timeout: None, cache }
+        let (hooks, refuses_notes, takes_redo) = (Hooks::default(), Arc::default(), false);
+        Self { disks, breakers, hooks, refuses_notes, takes_redo, timeout: None, cache }
+    }
+
+    fn taking_redo() -> Self {
+        Self { takes_redo: true, ..Self::new() }
     }
 
     /// Returns the machine with the power on after a crash, with intact flash disks and without a hook.
     fn crash(&self, crash: Crash, random: &mut Random) -> Self {
         let disks = self.disks.crash(crash, random);
         let breakers = [Breaker::new(), Breaker::new()];
-        let (hooks, refuses_notes) = (Hooks::default(), Arc::default());
-        Self { disks, breakers, hooks, refuses_notes, timeout: None, cache: self.cache.clone() }
+        let (hooks, refuses_notes, takes_redo) = (Hooks::default(), Arc::default(), self.takes_redo);
+        Self { disks, breakers, hooks, refuses_notes, takes_redo, timeout: None, cache: self.cache.clone() }
     }
 
     fn group(&self) -> Arc<dyn CellDisks> {
@@ -244,7 +255,7 @@ impl Machine {
         let left = Left::read(&[], self.group().as_ref(), true).unwrap();
         let lacking = left.lacking().cloned().unwrap_or_default();
         assert!(lacking.is_complete || left.lacking().is_none());
-        lacking.inodes
+        lacking.inodes.into_iter().chain(lacking.has_redo.then_some(REDO)).collect()
     }
 
     /// Returns the numbers of sectors, and the length, that a file has on the cell disk.
@@ -282,8 +293,9 @@ impl Machine {
         let store = WriteBackDisk::new(stripe.clone(), 0, write_back.clone());
         let is_known = |object: Object| known.contains(&object.ino);
         left.apply(Some(&write_back), &[stripe], (&flash, cell_disks.as_ref()), is_known)?;
-        write_back.start(&OPTIONS, &flash, &cell_disks)?;
-        Ok(Cell { write_back, store })
+        let takes_redo = self.takes_redo;
+        write_back.start(&WriteBackOptions { takes_redo, ..OPTIONS }, &flash, &cell_disks)?;
+        Ok(Cell { write_back, store, takes_redo })
     }
 
     /// Starts a process after a crash. A start must not make a file longer: the space may belong to other files now.
@@ -312,7 +324,13 @@ impl Cell {
     }
 
     fn write(&self, ino: u64, sectors: &Range<usize>, number: u32) -> io::Result<()> {
-        self.file(ino)?.write_at(&bytes_of(number, sectors.len()), sectors.start as u64 * SECTOR)
+        let write = || self.file(ino)?.write_at(&bytes_of(number, sectors.len()), sectors.start as u64 * SECTOR);
+        within(self.origin(ino), write)
+    }
+
+    fn origin(&self, ino: u64) -> Origin {
+        let kind = if self.takes_redo && ino == REDO { IoKind::Redo } else { IoKind::default() };
+        Origin { kind, ..Origin::default() }
     }
 
     /// Returns the numbers of sectors, 0 beyond the end of the file.

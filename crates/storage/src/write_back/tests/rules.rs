@@ -2,7 +2,6 @@
 
 use super::model::Model;
 use super::*;
-use crate::request::{IoKind, Origin, within};
 use std::time::{Duration, Instant};
 
 const INO: u64 = 20;
@@ -507,6 +506,147 @@ fn redo_waits_neither_for_a_new_segment_nor_for_a_destage() {
     assert_eq!(cell.write_back.stats().destage_requests, 0);
 }
 
+/// As [`with_dirty_page`], with a file of redo on a log that takes it.
+fn with_redo() -> (Machine, Cell) {
+    let (machine, cell) = with_dirty_page_on(Machine::taking_redo());
+    cell.create(REDO).unwrap();
+    cell.write(REDO, &(0..16), 1).unwrap();
+    cell.file(REDO).unwrap().sync().unwrap();
+    (machine, cell)
+}
+
+#[test]
+fn a_log_that_takes_redo_has_it_durably_and_no_commit_waits_for_a_note() {
+    let (machine, cell) = with_redo();
+    let sync = |ino| cell.file(ino).unwrap().sync().unwrap();
+    // Without redo, only the note about all WAL files is there.
+    assert_eq!(machine.lacking(), BTreeSet::from([REDO]));
+    machine.refuses_notes.store(true, Ordering::SeqCst);
+    for number in 2..4 {
+        cell.write(REDO, &of_pages(2..4), number).unwrap();
+        sync(REDO);
+    }
+    let stats = cell.write_back.stats();
+    assert_eq!((stats.redo_requests, stats.redo_bytes, stats.redo_skips), (2, 4 * PAGE, 0));
+    assert_eq!((cell.dirty_pages(), stats.destage_requests), (3, 0));
+    assert_eq!(machine.read_below(REDO, &(4..8)).0, [1, 1, 1, 1]);
+    let of_redo = cell.origin(REDO);
+    machine.write_at_once();
+    within(of_redo, || assert!(cell.store.write_waits(REDO, Stream::Data, &(0..PAGE))));
+    for present in [only(0), only(1)] {
+        let cell = machine.crash(Crash::Power, &mut Random::seeded(1)).start_after_crash(present, &[INO, OTHER, REDO]);
+        assert_eq!(cell.unwrap().read(REDO, &(3..9)).unwrap(), [1, 3, 3, 3, 3, 1]);
+    }
+    // Other writes to the file are noted as those of any file.
+    machine.refuses_notes.store(false, Ordering::SeqCst);
+    cell.file(REDO).unwrap().write_at(&bytes_of(4, 2), 0).unwrap();
+    sync(REDO);
+    let left = Left::read(&[], machine.group().as_ref(), true).unwrap();
+    assert_eq!(left.lacking().unwrap().inodes, BTreeSet::from([INO, REDO]));
+    // The next log of the process has the note, too.
+    cell.write_back.end().unwrap();
+    assert_eq!(machine.lacking(), BTreeSet::new());
+    let flash = machine.disks.disks().split_off(1);
+    let options = WriteBackOptions { takes_redo: true, ..OPTIONS };
+    cell.write_back.start(&options, &flash, &machine.group()).unwrap();
+    assert_eq!(machine.lacking(), BTreeSet::from([REDO]));
+}
+
+#[test]
+fn redo_goes_to_the_cell_disks_while_the_log_is_nearly_full_except_for_dirty_pages() {
+    let (machine, cell) = with_redo();
+    let log = cell.write_back.last_log().unwrap();
+    cell.write(REDO, &of_pages(2..3), 2).unwrap();
+    // All segments that other pages may have.
+    while crate::flash::without_waiting(|| cell.write(OTHER, &of_pages(1..2), 3)).is_ok() {}
+    assert!(log.is_nearly_full());
+    let records = cell.write_back.stats().redo_requests;
+    // The first page has space in the segment that is left to redo.
+    let write = |pages, number| crate::flash::without_waiting(|| cell.write(REDO, &of_pages(pages), number));
+    write(2..4, 4).unwrap();
+    write(3..4, 5).unwrap();
+    let stats = cell.write_back.stats();
+    assert_eq!((stats.redo_requests - records, stats.redo_skips, stats.destage_requests), (1, 2, 0));
+    // Other pages do not use that segment.
+    let refused = crate::flash::without_waiting(|| cell.write(OTHER, &of_pages(1..2), 3)).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+    assert_eq!(machine.read_below(REDO, &(4..8)).0, [1, 1, 5, 5]);
+    assert_eq!(cell.read(REDO, &(4..8)).unwrap(), [4, 4, 5, 5]);
+    // When that is full, too, a dirty page waits for a destage.
+    let refused = (0..4).find_map(|_| write(2..3, 6).err());
+    assert_eq!(refused.unwrap().kind(), io::ErrorKind::WouldBlock);
+    cell.write(REDO, &of_pages(2..3), 7).unwrap();
+    assert!(cell.write_back.stats().destage_requests > 0);
+    cell.file(REDO).unwrap().sync().unwrap();
+    let machine = machine.crash(Crash::Power, &mut Random::seeded(1));
+    let cell = machine.start_after_crash(BOTH, &[INO, OTHER, REDO]).unwrap();
+    assert_eq!(cell.read(REDO, &(4..8)).unwrap(), [7, 7, 5, 5]);
+}
+
+#[test]
+fn a_sync_does_not_wait_for_an_internal_one_that_covers_only_pages_of_the_log() {
+    let (machine, cell) = with_redo();
+    cell.write(REDO, &of_pages(2..3), 2).unwrap();
+    let flags: [Arc<AtomicBool>; 3] = Default::default();
+    let [is_syncing, may_end, has_waited] = flags.clone();
+    machine.hooks.set(move |ino, operation| {
+        if ino == REDO && operation == Operation::Sync && !flags[0].swap(true, Ordering::SeqCst) {
+            let started = Instant::now();
+            while !flags[1].load(Ordering::SeqCst) && started.elapsed() < HOPELESS {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            flags[2].store(!flags[1].load(Ordering::SeqCst), Ordering::SeqCst);
+        }
+        Ok(())
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| cell.write_back.destage().unwrap());
+        wait_for(&is_syncing);
+        cell.write(REDO, &of_pages(2..4), 3).unwrap();
+        cell.file(REDO).unwrap().sync().unwrap();
+        // The redo is in flash only.
+        for present in [only(0), only(1)] {
+            let machine = machine.crash(Crash::Power, &mut Random::seeded(1));
+            let cell = machine.start_after_crash(present, &[INO, OTHER, REDO]).unwrap();
+            assert_eq!(cell.read(REDO, &(3..9)).unwrap(), [1, 3, 3, 3, 3, 1]);
+        }
+        may_end.store(true, Ordering::SeqCst);
+    });
+    assert!(!has_waited.load(Ordering::SeqCst), "a sync waited for a cell disk");
+    assert_eq!(cell.read(REDO, &(3..9)).unwrap(), [1, 3, 3, 3, 3, 1]);
+}
+
+#[test]
+fn a_sync_waits_for_an_internal_one_if_an_earlier_one_has_failed_or_the_cell_disks_lack_changes() {
+    for has_failed in [false, true] {
+        let (machine, cell) = with_redo();
+        cell.write(REDO, &of_pages(2..3), 2).unwrap();
+        if has_failed {
+            machine.hooks.set(|_, operation| if operation == Operation::Sync { Err(eio()) } else { Ok(()) });
+            cell.write_back.destage().unwrap_err();
+        } else {
+            // A part of a page that is not dirty.
+            cell.write(REDO, &(0..1), 3).unwrap();
+        }
+        let flags: [Arc<AtomicBool>; 2] = Default::default();
+        let [is_syncing, is_synced] = flags.clone();
+        machine.hooks.set(move |ino, operation| {
+            if ino == REDO && operation == Operation::Sync && !flags[0].swap(true, Ordering::SeqCst) {
+                assert!(!happens(|| flags[1].load(Ordering::SeqCst)), "a sync did not wait");
+            }
+            Ok(())
+        });
+        std::thread::scope(|scope| {
+            scope.spawn(|| cell.write_back.destage().unwrap());
+            wait_for(&is_syncing);
+            let synced = cell.file(REDO).unwrap().sync();
+            is_synced.store(true, Ordering::SeqCst);
+            assert_eq!(synced.is_err(), has_failed);
+        });
+        cell.file(REDO).unwrap().sync().unwrap();
+    }
+}
+
 /// A log without space: the write destages first, or goes to the cell disks.
 #[test]
 fn a_write_that_finds_the_log_full_destages_first_and_one_that_must_not_wait_is_refused() {
@@ -529,12 +669,16 @@ fn a_write_that_finds_the_log_full_destages_first_and_one_that_must_not_wait_is_
     assert_eq!((cell.read(INO, &(4..6)).unwrap(), machine.read_below(INO, &(4..6)).0), (vec![2, 2], vec![2, 2]));
     let (used, max) = log.used_segments();
     assert!(used < max / 2, "{used} of {max} segments");
-    // A destage that fails refuses the write, and loses nothing.
+    // A destage that fails still frees the records whose pages have all been overwritten.
+    machine.hooks.set(|_, _| Err(eio()));
     let mut last = number + 1;
-    while !log.is_nearly_full() {
+    while cell.write_back.stats().written_bytes < 2 * SEGMENT * max as u64 {
         last += 1;
         write(last).unwrap();
     }
+    // If it frees nothing, it refuses the write, and loses nothing.
+    machine.hooks.clear();
+    cell.write(INO, &of_pages(2..3), 2).unwrap();
     machine.hooks.set(|_, _| Err(eio()));
     while write(last + 1).is_ok() {
         last += 1;
