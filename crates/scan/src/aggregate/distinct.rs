@@ -214,13 +214,12 @@ impl DistinctValues {
     pub fn absorb_pairs(&mut self, plan: &DistinctPlan, other: &Self, mut pairs: impl Iterator<Item = Pair>) {
         loop {
             self.pairs.clear();
-            for [code, group] in pairs.by_ref().take(RUN_ROWS) {
-                let code = plan.argument.moved_code(code, &other.strings, &mut self.strings);
-                self.pairs.push([code, group]);
-            }
+            self.pairs.extend(pairs.by_ref().take(RUN_ROWS));
             if self.pairs.is_empty() {
                 return;
             }
+            let codes = self.pairs.as_flattened_mut();
+            plan.argument.move_codes(codes, (WORDS, 0), |_| false, &other.strings, &mut self.strings);
             self.set.insert_all(&self.pairs);
         }
     }

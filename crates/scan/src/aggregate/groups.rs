@@ -4,7 +4,7 @@
 //! string in the table's list of strings. The last word of a row has a bit per key that is set if the key is NULL.
 //! Group 0, [`DISCARD`], receives rows that are not aggregated here.
 
-use super::strings::{self, StringTable, mix};
+use super::strings::{StringTable, mix};
 use crate::predicate::{CodeEncoding, EncodedColumn};
 use crate::vectors::{InstructionSet, vectorized};
 use smallvec::SmallVec;
@@ -243,7 +243,7 @@ impl GroupTable {
 
     /// A number that equal strings of different tables share. `code` is the code of a string in the list.
     pub fn string_hash(&self, code: u64) -> u64 {
-        self.with_string(code, strings::hash)
+        self.strings.hash(code & !(LISTED << 56))
     }
 
     /// Prepares the slots for this many groups, if the table has no groups.
@@ -268,6 +268,12 @@ impl GroupTable {
     /// Calls `visit` with the index and the code of each string. The strings must be longer than [`INLINE_BYTES`].
     pub fn listed_codes(&mut self, strings: &[&[u8]], mut visit: impl FnMut(usize, u64)) {
         self.strings.numbers(strings, |index, number| visit(index, number | LISTED << 56));
+    }
+
+    /// As [`Self::listed_codes`], for strings in the list of another table, given by their codes.
+    pub fn moved_codes(&mut self, other: &Self, codes: &[u64], mut visit: impl FnMut(usize, u64)) {
+        let numbers: Vec<u64> = codes.iter().map(|code| code & !(LISTED << 56)).collect();
+        self.strings.moved_numbers(&other.strings, &numbers, |index, number| visit(index, number | LISTED << 56));
     }
 
     /// Whether a string's code is the number of a string in the list.

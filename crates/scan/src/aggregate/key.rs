@@ -286,10 +286,32 @@ impl Key {
         (is_string && GroupTable::is_listed(code & !mark)).then_some((code & !mark, mark))
     }
 
-    /// The code in `table` of a key of another table.
-    pub fn moved_code(&self, code: u64, from: &GroupTable, table: &mut GroupTable) -> u64 {
-        let Some((listed, mark)) = self.listed_code(code) else { return code };
-        from.with_string(listed, |bytes| table.string_code(bytes)) | mark
+    /// Replaces the codes of another table in word `word` of each row by those in `table`. Rows have `words` words; a row whose key
+    /// is NULL stays.
+    pub fn move_codes(
+        &self,
+        rows: &mut [u64],
+        (words, word): (usize, usize),
+        is_null: impl Fn(&[u64]) -> bool,
+        from: &GroupTable,
+        table: &mut GroupTable,
+    ) {
+        if self.kind.is_int() {
+            return;
+        }
+        let (mut listed, mut places): (Vec<u64>, Vec<(usize, u64)>) = (Vec::new(), Vec::new());
+        for (index, row) in rows.chunks_exact(words).enumerate() {
+            if let Some((code, mark)) = self.listed_code(row[word])
+                && !is_null(row)
+            {
+                listed.push(code);
+                places.push((index * words + word, mark));
+            }
+        }
+        table.moved_codes(from, &listed, |index, code| {
+            let (place, mark) = places[index];
+            rows[place] = code | mark;
+        });
     }
 
     /// A number that the codes of a key in different tables share.

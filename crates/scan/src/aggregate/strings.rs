@@ -6,6 +6,8 @@
 const SLOTS_MIN: usize = 64;
 /// Bytes of a string's length, which precedes the string.
 const LENGTH_BYTES: usize = 4;
+/// Bytes per string beside the slots and the string.
+const STRING_BYTES: usize = size_of::<u64>() + size_of::<u32>();
 
 /// A place of the hash table.
 #[derive(Debug, Clone, Copy, Default)]
@@ -26,6 +28,8 @@ pub struct StringTable {
     bytes: Vec<u8>,
     /// Where each string is stored in `bytes`.
     starts: Vec<u64>,
+    /// The tag of each string, so that a merge of tables does not hash the strings again.
+    tags: Vec<u32>,
     /// Scratch memory of [`Self::numbers`]: the tag of each string, and the slot at which its search starts.
     found: Vec<(u32, Slot)>,
 }
@@ -36,12 +40,17 @@ impl StringTable {
     pub fn bytes_with(&self, count: usize) -> usize {
         let slots = slots_for(self.starts.len() + count);
         let slots = if slots > self.slots.len() && count > 0 { slots + self.slots.len() } else { self.slots.len() };
-        slots * size_of::<Slot>() + self.bytes.len() + (self.starts.len() + count) * 8
+        slots * size_of::<Slot>() + self.bytes.len() + (self.starts.len() + count) * STRING_BYTES
     }
 
     /// Returns a string; an empty string for a number that is not in the list.
     pub fn get(&self, number: u64) -> &[u8] {
         self.starts.get(number as usize).map_or(&[], |start| self.stored(*start))
+    }
+
+    /// Returns a number that equal strings of different tables share, for a string of the list.
+    pub fn hash(&self, number: u64) -> u64 {
+        self.tags.get(number as usize).copied().unwrap_or(0).into()
     }
 
     /// Returns the string that is stored at `start`.
@@ -70,6 +79,7 @@ impl StringTable {
                 self.bytes.extend_from_slice(&(string.len() as u32).to_le_bytes());
                 self.bytes.extend_from_slice(string);
                 self.starts.push(start);
+                self.tags.push(tag);
                 self.slots[at] = Slot { tag, next: self.starts.len() as u32, start };
                 return self.starts.len() as u64 - 1;
             }
@@ -80,13 +90,26 @@ impl StringTable {
         }
     }
 
-    /// Calls `visit` with the index and the number of each string; appends strings that are not in the list. The slots, and then
-    /// the strings in them, are read before the first comparison, so that the processor waits for several cache lines at a time.
-    pub fn numbers(&mut self, strings: &[&[u8]], mut visit: impl FnMut(usize, u64)) {
+    /// Calls `visit` with the index and the number of each string; appends strings that are not in the list.
+    pub fn numbers(&mut self, strings: &[&[u8]], visit: impl FnMut(usize, u64)) {
+        self.found.clear();
+        self.found.extend(strings.iter().map(|string| (tag(string), Slot::default())));
+        self.find(strings, visit);
+    }
+
+    /// As [`Self::numbers`], for strings of another list, given by their numbers.
+    pub fn moved_numbers(&mut self, other: &Self, numbers: &[u64], visit: impl FnMut(usize, u64)) {
+        let strings: Vec<&[u8]> = numbers.iter().map(|number| other.get(*number)).collect();
+        self.found.clear();
+        self.found.extend(numbers.iter().map(|number| (other.hash(*number) as u32, Slot::default())));
+        self.find(&strings, visit);
+    }
+
+    /// [`Self::numbers`], for strings whose tags are in `found`. The slots, and then the strings in them, are read before the first
+    /// comparison, so that the processor waits for several cache lines at a time.
+    fn find(&mut self, strings: &[&[u8]], mut visit: impl FnMut(usize, u64)) {
         self.reserve(strings.len());
         let mut found = std::mem::take(&mut self.found);
-        found.clear();
-        found.extend(strings.iter().map(|string| (tag(string), Slot::default())));
         for (tag, slot) in &mut found {
             *slot = self.slots[self.first_slot(*tag)];
         }
@@ -154,11 +177,6 @@ fn slots_for(strings: usize) -> usize {
     (strings * 2).next_power_of_two().max(SLOTS_MIN)
 }
 
-/// A number that equal strings share.
-pub fn hash(string: &[u8]) -> u64 {
-    tag(string).into()
-}
-
 /// The upper half of a string's hash. The last eight bytes may overlap those before.
 #[inline(always)]
 fn tag(string: &[u8]) -> u32 {
@@ -204,5 +222,17 @@ mod tests {
             assert_eq!(table.get(number), string(number).as_bytes());
         }
         assert_eq!(table.get(5000), b"");
+
+        // A list with some of the strings, in another order.
+        let mut other = StringTable::default();
+        (0..5000).rev().step_by(3).for_each(|number| assert!(other.number(string(number).as_bytes()) < 1667));
+        let numbers: Vec<u64> = (0..5000).collect();
+        let mut moved = Vec::new();
+        numbers.chunks(700).for_each(|run| other.moved_numbers(&table, run, |_, number| moved.push(number)));
+        for (number, moved) in numbers.iter().zip(moved) {
+            assert_eq!(other.get(moved), table.get(*number));
+            assert_eq!(other.hash(moved), table.hash(*number));
+        }
+        assert_eq!(other.starts.len(), 5000);
     }
 }

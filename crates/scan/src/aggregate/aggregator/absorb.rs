@@ -93,10 +93,10 @@ impl Aggregator {
             let rows = &mut rows[..groups.len() * words];
             for (group, row) in groups.iter().zip(rows.chunks_exact_mut(words)) {
                 row.copy_from_slice(other.table.codes(*group as usize));
-                let nulls = row[words - 1];
-                for (number, key) in plan.keys.iter().enumerate().filter(|(number, _)| nulls >> number & 1 == 0) {
-                    row[number] = key.moved_code(row[number], &other.table, &mut self.table);
-                }
+            }
+            for (number, key) in plan.keys.iter().enumerate() {
+                let is_null = |row: &[u64]| row[words - 1] >> number & 1 == 1;
+                key.move_codes(rows, (words, number), is_null, &other.table, &mut self.table);
             }
             self.table.number_rows(rows, &mut own);
         }
