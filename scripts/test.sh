@@ -90,15 +90,15 @@ stage_docs() {
     return 0
 }
 
-# Counts each test of `cargo test`; a crate that does not build counts as one failure. The test programs mostly wait, so half of
-# them run beside the other half.
+# Counts each test of `cargo test`; a crate that does not build counts as one failure. The test programs mostly wait, above all that
+# of the storage layer, so half of them run beside the other half.
 stage_unit() {
     local output=$CELLAR_LOGS/cargo-test.txt status=0 other test
     local -a cargo_test=(cargo test --workspace --locked --no-fail-fast)
     [ -z "${LONG:-}" ] || export AGGREGATE_CASES=${AGGREGATE_CASES:-200}
     if "${cargo_test[@]}" --no-run >"$output" 2>&1; then
         (
-            "${cargo_test[@]}" --test '[s-z]*' || status=$?
+            RUST_TEST_THREADS=$((3 * $(nproc))) "${cargo_test[@]}" --test '[s-z]*' || status=$?
             "${cargo_test[@]}" --doc || status=$?
             exit "$status"
         ) >"$output.other" 2>&1 &

@@ -108,6 +108,10 @@ impl StringTable {
     /// [`Self::numbers`], for strings whose tags are in `found`. The slots, and then the strings in them, are read before the first
     /// comparison, so that the processor waits for several cache lines at a time.
     fn find(&mut self, strings: &[&[u8]], mut visit: impl FnMut(usize, u64)) {
+        // Keys without such strings need no memory for them.
+        if strings.is_empty() {
+            return;
+        }
         self.reserve(strings.len());
         let mut found = std::mem::take(&mut self.found);
         for (tag, slot) in &mut found {
@@ -234,5 +238,13 @@ mod tests {
             assert_eq!(other.hash(moved), table.hash(*number));
         }
         assert_eq!(other.starts.len(), 5000);
+
+        // A string that occurs twice in a run, and a run without strings.
+        let mut fresh = StringTable::default();
+        fresh.moved_numbers(&table, &[], |_, _| unreachable!());
+        assert_eq!(fresh.bytes_with(0), 0);
+        let mut moved = Vec::new();
+        fresh.moved_numbers(&table, &[5, 5, 9, 5], |_, number| moved.push(number));
+        assert_eq!(moved, [0, 0, 1, 0]);
     }
 }
