@@ -275,9 +275,9 @@ CREATE TABLE shops (id int8, kind int4) WITH (autovacuum_enabled = off);
 INSERT INTO shops SELECT i % 100, i % 10 FROM generate_series(1, 5000) i UNION ALL VALUES (7, NULL::int4);
 VACUUM (FREEZE, ANALYZE) kinds, shops;
 EXPLAIN (COSTS OFF) SELECT k.name, count(*) FROM facts f, items i, shops s, kinds k
-  WHERE f.item = i.id AND f.place = s.id AND i.kind = s.kind AND i.kind = k.id AND k.name = 'kind 3' GROUP BY 1;
+  WHERE f.item = i.id AND f.place = s.id AND i.kind = s.kind AND i.kind = k.id AND k.name IN ('kind 3', 'kind 4') GROUP BY 1;
 SELECT q.query, j.* FROM (VALUES
-  ('SELECT k.name, count(*), sum(f.price) FROM facts f, items i, shops s, kinds k WHERE f.item = i.id AND f.place = s.id AND i.kind = s.kind AND i.kind = k.id AND k.name = ''kind 3'' GROUP BY 1'),
+  ('SELECT k.name, count(*), sum(f.price) FROM facts f, items i, shops s, kinds k WHERE f.item = i.id AND f.place = s.id AND i.kind = s.kind AND i.kind = k.id AND k.name IN (''kind 3'', ''kind 4'') GROUP BY 1'),
   ('SELECT k.name, count(*), max(s.id) FROM facts f, items i, shops s, kinds k WHERE f.item = i.id AND f.place = s.id AND i.kind = s.kind AND s.kind = k.id AND k.id > 7 GROUP BY 1'),
   ('SELECT i.name, count(*) FROM facts f JOIN items i ON f.item = i.id JOIN shops s ON f.place = s.id AND s.kind = i.kind LEFT JOIN kinds k ON k.id = i.kind AND k.id < 5
     WHERE k.name IS NULL GROUP BY 1')
