@@ -8,7 +8,7 @@
 //! - A segment is removed after a durable record says that its records do not count; that record follows a flush of all
 //!   records that replaced pages of the segment.
 
-use super::format::{BLOCK, Note, PAGE, PAGE_BYTES, PAGES_MAX, Piece, RecordHeader};
+use super::format::{BLOCK, FilesNote, Note, PAGE, PAGE_BYTES, PAGES_MAX, Piece, RecordHeader};
 use super::{WriteBackOptions, WriteBackStats, notes};
 use crate::disk::pool::{Pool, waiting_until};
 use crate::disk::{Disk, DiskFile, Stream};
@@ -237,6 +237,11 @@ impl Log {
             Purpose::Redo => 2,
             Purpose::Pages => 2 + usize::from(self.takes_redo),
         }
+    }
+
+    /// Returns the note that files may lack changes which the log has.
+    pub fn files_note(&self, files: &BTreeSet<u64>) -> FilesNote {
+        FilesNote { generation: self.generation, has_redo: self.takes_redo, inodes: files.iter().copied().collect() }
     }
 
     /// Returns whether pages of redo may become dirty while [`Self::takes_pages`].
@@ -610,10 +615,6 @@ impl Log {
     /// Returns the note of the cell disks, which does not change while the caller keeps the guard.
     pub fn note(&self) -> MutexGuard<'_, Note> {
         self.note.lock()
-    }
-
-    pub fn generation(&self) -> Generation {
-        self.generation
     }
 
     pub fn cell_disks(&self) -> &dyn CellDisks {

@@ -215,9 +215,7 @@ impl WriteBack {
     pub fn give_notes_to(&self, disk: &dyn Disk) -> Result<Option<NotesGuard<'_>>> {
         let Some(log) = self.log() else { return notes::give_to(disk, None).map(|()| None) };
         let (files, note) = (self.noted_files.lock(), log.note());
-        let inodes = files.iter().copied().collect();
-        let (generation, has_redo) = (log.generation(), log.takes_redo());
-        notes::give_files_to(disk, &format::FilesNote { generation, has_redo, inodes })?;
+        notes::give_files_to(disk, &log.files_note(&files))?;
         notes::give_to(disk, Some(&note))?;
         Ok(Some(NotesGuard { _files: files, _note: note }))
     }

@@ -6,7 +6,6 @@
 //! first record until the log ends: a commit in a new WAL file waits for no cell disk.
 
 use super::WriteBack;
-use super::format::FilesNote;
 use super::log::Log;
 use super::notes;
 use super::object::DirtyObject;
@@ -69,8 +68,7 @@ impl WriteBack {
     }
 
     fn write_files(&self, log: &Log, files: &BTreeSet<u64>) -> io::Result<()> {
-        let (generation, has_redo) = (log.generation(), log.takes_redo());
-        let note = FilesNote { generation, has_redo, inodes: files.iter().copied().collect() };
+        let note = log.files_note(files);
         notes::write_files(log.cell_disks(), &note).map_err(|error| io::Error::other(error.to_string()))
     }
 }
