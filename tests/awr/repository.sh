@@ -97,6 +97,13 @@ contents() {
 }
 before=$(contents)
 check_matches "an export imported twice adds nothing" "$(awr import --dsn "$central" "$WORK/all.awr")" "0 AWR snapshots added"
+check_equal "the result of an import is JSON, too" \
+    "$(awr import --dsn "$central" --json "$WORK/all.awr" | jq -c '.[] | [.instance_id, .instance, .snapshots, .first]')" '[2,"paycluster",0,null]'
+check_equal "the result of an export is JSON, too" \
+    "$(awr export --dsn "$payroll" --json "$WORK/again.awr" | jq -c '[.snapshots, .bytes]')" "[4,$(stat -c %s "$WORK/again.awr")]"
+check_equal "the list of AWR snapshots is JSON, too" \
+    "$(awr snapshots --dsn "$payroll" --json | jq -c 'map(select(.instance == "paycluster" and (.end_time | test("^20[0-9-]+T[0-9:]+[+-][0-9:]+$"))).snap_id)')" \
+    "$(q "SELECT '[' || string_agg(snap_id::text, ',' ORDER BY snap_id) || ']' FROM awr.snapshot WHERE instance_id = 1")"
 check_equal "the repository did not change" "$(contents)" "$before"
 for period in "$begin $end" "$end $quick"; do
     read -r first last <<<"$period"

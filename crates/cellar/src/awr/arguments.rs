@@ -277,6 +277,9 @@ pub struct SqlArguments {
 pub struct SnapshotsArguments {
     #[command(flatten)]
     pub connection: Connection,
+    /// Print a JSON array with an object for each AWR snapshot
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Take an AWR snapshot and print its number
@@ -297,6 +300,9 @@ pub struct SnapshotArguments {
     /// Name of the instance in the repository; by default cluster_name of the source, or else its host
     #[arg(long, value_name = "NAME", requires = "source")]
     pub name: Option<String>,
+    /// Print a JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Write AWR snapshots with their session samples and texts to a file that `cellar awr import` reads
@@ -316,6 +322,9 @@ pub struct ExportArguments {
     /// Replace the texts of statements and plans (texts), or these texts and all names (names)
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = PossibleValuesParser::new(MASKS))]
     pub mask: Vec<String>,
+    /// Print a JSON object
+    #[arg(long)]
+    pub json: bool,
     /// The file, which is replaced if it exists
     pub file: PathBuf,
 }
@@ -325,6 +334,9 @@ pub struct ExportArguments {
 pub struct ImportArguments {
     #[command(flatten)]
     pub connection: Connection,
+    /// Print a JSON array with an object for each instance
+    #[arg(long)]
+    pub json: bool,
     /// The file
     pub file: PathBuf,
 }

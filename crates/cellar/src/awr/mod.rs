@@ -18,6 +18,7 @@ use cellar_awr::render::{self, Format};
 use cellar_awr::{report, sql_id};
 use repository::{Interval, Period, Repository};
 pub use repository::{configuration, with_cause};
+use serde_json::{Value, json};
 use source::{Failure, documents};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -171,7 +172,10 @@ fn sql(arguments: &SqlArguments) -> Result<(), Failure> {
 
 fn snapshots(arguments: &SnapshotsArguments) -> Result<(), Failure> {
     let list = Repository::connect(arguments.connection.dsn.as_deref())?.snapshots()?;
-    to_stdout(&list)
+    match arguments.json {
+        true => json_to_stdout(&json!(list)),
+        false => to_stdout(&repository::snapshot_table(&list)),
+    }
 }
 
 fn snapshot(arguments: &SnapshotArguments) -> Result<(), Failure> {
@@ -183,7 +187,10 @@ fn snapshot(arguments: &SnapshotArguments) -> Result<(), Failure> {
             transfer::store_snapshot_of(&mut source, &mut repository, arguments.name.as_deref())?
         }
     };
-    to_stdout(&format!("{number}\n"))
+    match arguments.json {
+        true => json_to_stdout(&json!({"snap_id": number})),
+        false => to_stdout(&format!("{number}\n")),
+    }
 }
 
 /// The numbers of instances that are named by number or name.
@@ -207,12 +214,19 @@ fn export(arguments: &ExportArguments) -> Result<(), Failure> {
     }
     let exported =
         transfer::export(&mut repository, &selection, transfer::Masking::parse(&arguments.mask), &arguments.file)?;
-    to_stdout(&format!("{} AWR snapshots, {} bytes\n", exported.snapshots, exported.bytes))
+    match arguments.json {
+        true => json_to_stdout(&json!(exported)),
+        false => to_stdout(&format!("{} AWR snapshots, {} bytes\n", exported.snapshots, exported.bytes)),
+    }
 }
 
 fn import(arguments: &ImportArguments) -> Result<(), Failure> {
     let mut repository = Repository::connect(arguments.connection.dsn.as_deref())?;
-    for added in transfer::import(&mut repository, &arguments.file)? {
+    let imported = transfer::import(&mut repository, &arguments.file)?;
+    if arguments.json {
+        return json_to_stdout(&json!(imported));
+    }
+    for added in imported {
         let (number, name, count) = (added.instance_id, added.instance, added.snapshots);
         let range = match (added.first, added.last) {
             (Some(first), Some(last)) => format!(", {first} to {last}"),
@@ -244,6 +258,10 @@ fn write(output: &Output, json: &str, report: impl FnOnce() -> Result<report::Re
             .map_err(|error| Failure::error(format!("could not write \"{}\": {error}", file.display()))),
         None => to_stdout(&text),
     }
+}
+
+fn json_to_stdout(value: &Value) -> Result<(), Failure> {
+    to_stdout(&format!("{value:#}\n"))
 }
 
 /// Writes to standard output. A reader that closes the pipe early, such as `head`, is no error.

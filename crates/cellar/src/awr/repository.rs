@@ -158,29 +158,58 @@ impl Repository {
         Ok(row.get(0))
     }
 
-    /// The AWR snapshots as text.
-    pub fn snapshots(&mut self) -> Result<String, Failure> {
-        let sql = "SELECT instance_id::text, instance::text, snap_id, to_char(end_time, 'YYYY-MM-DD HH24:MI:SS TZ'), \
-                   elapsed_us::bigint, requested_by::text, coalesce(notes, '') \
-                   FROM awr.snapshots ORDER BY instance_id, snap_id";
+    pub fn snapshots(&mut self) -> Result<Vec<Snapshot>, Failure> {
+        let sql = "SELECT instance_id, instance::text, snap_id, to_char(end_time, 'YYYY-MM-DD HH24:MI:SS TZ'), \
+                   to_char(end_time, 'YYYY-MM-DD\"T\"HH24:MI:SSTZH:TZM'), elapsed_us::bigint, requested_by::text, notes FROM \
+                   awr.snapshots ORDER BY instance_id, snap_id";
         let rows = self.client.query(sql, &[]).map_err(|error| failure(&error))?;
-        Ok(snapshot_list(&rows))
+        Ok(rows.iter().map(Snapshot::of).collect())
     }
 }
 
-fn snapshot_list(rows: &[Row]) -> String {
-    let text = |row: &Row, column: usize| row.get::<_, Option<String>>(column).unwrap_or_default();
+/// A row of the view awr.snapshots.
+#[derive(serde::Serialize)]
+pub struct Snapshot {
+    instance_id: i32,
+    instance: String,
+    snap_id: i64,
+    #[serde(skip)]
+    printed_end_time: String,
+    end_time: String,
+    /// None for the first AWR snapshot of an instance.
+    elapsed_us: Option<i64>,
+    requested_by: String,
+    /// Kinds of events, separated by commas.
+    notes: Option<String>,
+}
+
+impl Snapshot {
+    fn of(row: &Row) -> Self {
+        Self {
+            instance_id: row.get(0),
+            instance: row.get(1),
+            snap_id: row.get(2),
+            printed_end_time: row.get(3),
+            end_time: row.get(4),
+            elapsed_us: row.get(5),
+            requested_by: row.get(6),
+            notes: row.get(7),
+        }
+    }
+}
+
+/// The AWR snapshots as a text table.
+pub fn snapshot_table(snapshots: &[Snapshot]) -> String {
     let table = Table::new(&["Inst", "<Instance", "Snap Id", "<Time", "Elapsed", "<Requested by", "<Notes"]).with_rows(
-        rows.iter().map(|row| {
-            let elapsed: Option<i64> = row.get(4);
+        snapshots.iter().map(|snapshot| {
             vec![
-                Cell::text(text(row, 0)),
-                Cell::text(text(row, 1)),
-                Cell::integer(row.get(2)),
-                Cell::text(text(row, 3)),
-                Cell::text(elapsed.map_or_else(String::new, |us| duration(us as f64))),
-                Cell::text(text(row, 5)),
-                Cell::text(text(row, 6)),
+                Cell::text(snapshot.instance_id.to_string()),
+                Cell::text(snapshot.instance.clone()),
+                Cell::integer(Some(snapshot.snap_id)),
+                Cell::text(snapshot.printed_end_time.clone()),
+                Cell::text(snapshot.elapsed_us.map_or_else(String::new, |us| duration(us as f64))),
+                Cell::text(snapshot.requested_by.clone()),
+                Cell::text(snapshot.notes.clone().unwrap_or_default()),
             ]
         }),
     );

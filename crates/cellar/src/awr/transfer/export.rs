@@ -22,6 +22,7 @@ pub struct Selection {
 }
 
 /// Numbers of the exported AWR snapshots, and the size of the file.
+#[derive(serde::Serialize)]
 pub struct Exported {
     pub snapshots: i64,
     pub bytes: u64,

@@ -10,6 +10,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 /// What the import has added to an instance.
+#[derive(serde::Serialize)]
 pub struct Imported {
     pub instance_id: i32,
     pub instance: String,
