@@ -2016,6 +2016,12 @@ BEGIN
       format('PostgreSQL %s with cellar %s became PostgreSQL %s with cellar %s', last_facts ->> 'server_version', last_facts ->> 'cellar_version',
              facts ->> 'server_version', facts ->> 'cellar_version'));
   END IF;
+  INSERT INTO awr.note
+    SELECT day, snap, instance.instance_id, 'statement tracking changed', NULL,
+           format('cellar.awr_track_statements was set from %s to %s; statements and their times are counted only while it is on', p.setting, c.setting)
+    FROM awr.last_value l, jsonb_to_recordset(l.data) p (name text, setting text), unnest("values") e, jsonb_to_recordset(e.data) c (name text, setting text)
+    WHERE l.instance_id = instance.instance_id AND l.kind = 'setting' AND l.database = 0 AND p.name = 'cellar.awr_track_statements'
+      AND e.kind = 'setting' AND e.database = 0 AND c.name = p.name AND c.setting <> p.setting;
 
   INSERT INTO awr.snapshot
     VALUES (day, snap, instance.instance_id, (last_facts ->> 'time')::timestamptz, now_time, elapsed_us, requested_by, NULL,

@@ -256,7 +256,11 @@ if [ -n "$has_statements" ]; then
     q "ALTER SYSTEM RESET cellar.awr_track_statements"
     q "SELECT pg_reload_conf()" >/dev/null
     wait_for "current_setting('cellar.awr_track_statements') = 'on'"
+    last=$end
     end=$(snapshot)
+    check_equal "a period in which only a part of the statements was counted has a note" \
+        "$(q "SELECT string_agg(snap_id || substring(description FROM ' from [^;]*'), ', ' ORDER BY snap_id) FROM awr.note WHERE kind = 'statement tracking changed'")" "$begin from on to off, $end from off to on"
+    check_equal "a period without any does not" "$(q "SELECT coalesce(awr.report_data($begin, $last) -> 'notes', '[]') @> '[{\"kind\": \"statement tracking changed\"}]'")" f
 else
     skip "JIT times and statements that pg_stat_statements counts: it is not installed"
 fi

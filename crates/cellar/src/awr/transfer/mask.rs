@@ -48,7 +48,7 @@ enum Rule {
 const STORAGE_PARAMETERS: &str = "storage parameters of ";
 
 /// Kinds of notes whose texts the extension composes without names.
-const PLAIN_NOTES: [&str; 10] = [
+const PLAIN_NOTES: [&str; 11] = [
     "server restart",
     "host restart",
     "crash",
@@ -56,6 +56,7 @@ const PLAIN_NOTES: [&str; 10] = [
     "clock step",
     "statistics reset",
     "statements evicted",
+    "statement tracking changed",
     "objects dropped",
     "source missing",
     "texts lost",
