@@ -98,12 +98,12 @@ stage_unit() {
     [ -z "${LONG:-}" ] || export AGGREGATE_CASES=${AGGREGATE_CASES:-200}
     if "${cargo_test[@]}" --no-run >"$output" 2>&1; then
         (
-            RUST_TEST_THREADS=$((3 * $(nproc))) "${cargo_test[@]}" --test '[s-z]*' || status=$?
+            RUST_TEST_THREADS=$((3 * $(nproc))) "${cargo_test[@]}" --test storage --test waiting || status=$?
             "${cargo_test[@]}" --doc || status=$?
             exit "$status"
         ) >"$output.other" 2>&1 &
         other=$!
-        "${cargo_test[@]}" --lib --bins --test '[a-r]*' >"$output" 2>&1 || status=$?
+        "${cargo_test[@]}" --lib --bins --test '[a-r]*' --test scan >"$output" 2>&1 || status=$?
         wait $other || status=$?
         cat "$output.other" >>"$output"
     else

@@ -3,11 +3,7 @@
 //! CELLAR_SEED selects other tables. CELLAR_AWR_SAMPLES names a folder with reports to read as well; a pair of files that
 //! differ only in the extensions .html and .txt are the two forms of one report.
 
-#![recursion_limit = "512"]
-
-mod oracle_support;
-mod support;
-
+use crate::oracle_support::{Random, Source, instance_html, instance_text};
 use cellar_awr::document::parse;
 use cellar_awr::oracle::detect::Refusal;
 use cellar_awr::oracle::mask::Masking;
@@ -15,7 +11,6 @@ use cellar_awr::oracle::model::{Form, Kind, Report, same_name};
 use cellar_awr::oracle::{self, rac_stats};
 use cellar_awr::render::{self, Format};
 use cellar_awr::{report, sections::Block};
-use oracle_support::{Random, Source, instance_html, instance_text};
 
 fn read(name: &str, bytes: &[u8]) -> Report {
     oracle::read(name, bytes).unwrap_or_else(|refusal| panic!("{name}: {refusal}"))
@@ -222,7 +217,7 @@ fn foreign_files_are_refused_in_one_line() {
 
 #[test]
 fn our_own_reports_read_back_as_they_were_written() {
-    let document = parse(support::Builder::healthy().0.to_string().as_bytes()).unwrap().remove(0);
+    let document = parse(crate::support::Builder::healthy().0.to_string().as_bytes()).unwrap().remove(0);
     let written = report::instance(&document);
     for (format, name) in [(Format::Html, "own.html"), (Format::Text, "own.txt")] {
         let output = render::render(&written, format);
@@ -338,7 +333,7 @@ fn samples_are_read_completely() {
         let twin = path.with_extension("html");
         if path.extension().is_some_and(|extension| extension == "txt") && twin.exists() {
             let html = read("twin", &std::fs::read(&twin).unwrap());
-            oracle_support::assert_twins(&html, &report);
+            crate::oracle_support::assert_twins(&html, &report);
         }
     }
 }

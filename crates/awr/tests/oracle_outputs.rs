@@ -1,10 +1,6 @@
 //! What is made of reports that were read: pages, trends, advice; locales, comparisons of periods, our own reports.
 
-#![recursion_limit = "512"]
-
-mod oracle_support;
-mod support;
-
+use crate::oracle_support::{Random, Source, instance_html, instance_text};
 use cellar_awr::document::parse;
 use cellar_awr::oracle::advice::{self, Advice, Claim};
 use cellar_awr::oracle::model::{Form, Kind, Report, Row, same_name};
@@ -12,7 +8,6 @@ use cellar_awr::oracle::{self, page, trend};
 use cellar_awr::render::{self, Format};
 use cellar_awr::report;
 use cellar_awr::sections::{Block, Chart};
-use oracle_support::{Random, Source, instance_html, instance_text};
 
 fn read(name: &str, text: &str) -> Report {
     oracle::read(name, text.as_bytes()).unwrap_or_else(|refusal| panic!("{name}: {refusal}"))
@@ -231,7 +226,7 @@ fn own_forms(document: &[u8]) -> Vec<Report> {
 
 #[test]
 fn all_forms_of_our_own_reports_lead_to_the_same_advice() {
-    for document in [support::Builder::busy().json(), support::Builder::healthy().json()] {
+    for document in [crate::support::Builder::busy().json(), crate::support::Builder::healthy().json()] {
         let forms = own_forms(&document);
         let advice: Vec<Advice> = forms.iter().map(advice::advise).collect();
         assert!(advice[0].claims.len() >= 3, "{:?}", advice[0]);
@@ -250,7 +245,7 @@ fn all_forms_of_our_own_reports_lead_to_the_same_advice() {
 
 #[test]
 fn our_own_json_reports_read_back_with_exact_values() {
-    let written = report::of(&parse(&support::Builder::busy().json()).unwrap());
+    let written = report::of(&parse(&crate::support::Builder::busy().json()).unwrap());
     let json = render::json(&written);
     let read = read("own.json", &json);
     assert_eq!((read.form, read.kind, read.counts.unplaced), (Form::Json, Kind::Cellar, 0));
@@ -475,7 +470,7 @@ fn memory_is_bounded_and_the_rest_is_counted() {
 
 #[test]
 fn statements_in_our_own_reports_are_masked() {
-    for mut report in own_forms(&support::Builder::busy().json()) {
+    for mut report in own_forms(&crate::support::Builder::busy().json()) {
         cellar_awr::oracle::mask::Masking::new(true, false, true).apply(&mut report);
         let json = oracle::json::json(&report);
         for secret in ["SELECT * FROM orders", "UPDATE stock", "db1.example", "Index Scan using orders_pkey"] {

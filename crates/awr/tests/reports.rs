@@ -1,9 +1,6 @@
 //! Reports as a whole: the text of a small document, properties of all forms, bad input, global and diff reports.
 
-#![recursion_limit = "512"]
-
-mod support;
-
+use crate::support::{Builder, HOUR_US, SELECT};
 use cellar_awr::document::{DocumentError, parse};
 use cellar_awr::render::{Format, WIDTH, html, json, render, text};
 use cellar_awr::report::{Report, difference, global, instance, of};
@@ -13,7 +10,6 @@ use cellar_awr::table::Cell;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
-use support::{Builder, HOUR_US, SELECT};
 
 fn reports() -> Vec<Report> {
     let (healthy, busy) = (Builder::healthy().build(), Builder::busy().build());

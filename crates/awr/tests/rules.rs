@@ -1,16 +1,12 @@
 //! Each rule has a document that provokes it and one, just beside, that must not.
 
-#![recursion_limit = "512"]
-
-mod support;
-
+use crate::support::{Builder, HOUR_US, REPORT, SECOND_US, SELECT, UPDATE};
 use cellar_awr::document::parse;
 use cellar_awr::findings::{Finding, Findings, Kind};
 use cellar_awr::rules::{RULES, judge};
 use cellar_awr::sql_id;
 use serde_json::json;
 use std::collections::BTreeSet;
-use support::{Builder, HOUR_US, REPORT, SECOND_US, SELECT, UPDATE};
 
 type Change = fn(Builder) -> Builder;
 

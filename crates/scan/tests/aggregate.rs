@@ -3,8 +3,10 @@
 //!
 //! `AGGREGATE_SEED`, `AGGREGATE_ROWS` and `AGGREGATE_CASES` choose the random tables and requests.
 
-mod support;
-
+use crate::support::cluster::Cluster;
+use crate::support::generator::Generator;
+use crate::support::reader::{Answer, Datum, read_with_groups};
+use crate::support::{Random, setting};
 use cellar_format::ByteSource;
 use cellar_format::postgres::{Align, Collation, Width, encoding};
 use cellar_format::units::BLOCK_BYTES;
@@ -19,10 +21,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
-use support::cluster::Cluster;
-use support::generator::Generator;
-use support::reader::{Answer, Datum, read_with_groups};
-use support::{Random, setting};
 
 /// Aggregates whose result is the partial state of an aggregate.
 const STATES: &str = "

@@ -1,14 +1,12 @@
 //! A scan never panics on damaged pages: valid pages with seeded random damage, and random bytes. The cargo-fuzz target
 //! `scan_page` covers more; this test needs no nightly toolchain. `CELLAR_SEED` and `CELLAR_CASES` choose the cases.
 
-mod support;
-
+use crate::support::requests::requests;
+use crate::support::{Random, setting};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{ScanRequest, XidState};
 use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner, XidLookup};
 use std::sync::Arc;
-use support::requests::requests;
-use support::{Random, setting};
 
 /// Returns a state for every transaction.
 struct AllKnown;

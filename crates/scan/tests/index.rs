@@ -2,8 +2,10 @@
 //!
 //! `CELLAR_SEED` and `CELLAR_CASES` choose the random conditions.
 
-mod support;
-
+use crate::support::cluster::Cluster;
+use crate::support::generator::Generator;
+use crate::support::reader::{Answer, Datum, read};
+use crate::support::{Random, setting};
 use cellar_format::postgres::{Align, Width, encoding};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{
@@ -12,10 +14,6 @@ use cellar_format::wire::{
 use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use support::cluster::Cluster;
-use support::generator::Generator;
-use support::reader::{Answer, Datum, read};
-use support::{Random, setting};
 
 const REGION: usize = 128 * BLOCK_BYTES;
 

@@ -1,7 +1,9 @@
 //! A scan whose account grants little or no memory returns the same groups, in more parts, and the same first rows.
 
-mod support;
-
+use crate::support::Random;
+use crate::support::reader::{Answer, Datum, read_with_groups};
+use crate::support::requests::requests;
+use crate::support::tables::Table;
 use cellar_format::postgres::Collation;
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{Aggregate, Aggregation, DistinctAggregates, Expr, ScanMode, ScanRequest, XidState};
@@ -9,10 +11,6 @@ use cellar_scan::unit::{Attribute, Level, Unit, encode};
 use cellar_scan::{Account, Plan, ResultWriter, Scanner, UnitScanner, XidLookup};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use support::Random;
-use support::reader::{Answer, Datum, read_with_groups};
-use support::requests::requests;
-use support::tables::Table;
 
 /// Returns a state for every transaction.
 struct AllKnown;

@@ -3,8 +3,10 @@
 //!
 //! `CELLAR_SEED` and `CELLAR_CASES` choose what is generated.
 
-mod support;
-
+use crate::support::cluster::Cluster;
+use crate::support::generator::{Generator, TYPES, from_wire, quote, type_of, unhex};
+use crate::support::reader::{Answer, read};
+use crate::support::{Random, setting};
 use cellar_format::postgres::{Align, Oid, Width, encoding, type_oid};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{
@@ -14,10 +16,6 @@ use cellar_scan::{Plan, Progress, RegionSummary, ResultWriter, Scanner, XidLooku
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use support::cluster::Cluster;
-use support::generator::{Generator, TYPES, from_wire, quote, type_of, unhex};
-use support::reader::{Answer, read};
-use support::{Random, setting};
 
 /// Blocks per scan call: few, so that some calls are pruned and some blocks are passed through.
 const RUN_BLOCKS: usize = 3;

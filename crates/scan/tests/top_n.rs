@@ -2,8 +2,10 @@
 //!
 //! `CELLAR_SEED` and `CELLAR_CASES` choose the random tables.
 
-mod support;
-
+use crate::support::reader::{Answer, Datum, read};
+use crate::support::requests::requests;
+use crate::support::tables::Table;
+use crate::support::{Random, setting};
 use cellar_format::postgres::Collation;
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{Expr, ScanMode, ScanRequest, SortKey, TopN, XidState};
@@ -11,10 +13,6 @@ use cellar_scan::unit::{Attribute, Level, Unit, encode};
 use cellar_scan::{Account, Plan, ResultWriter, Scanner, UnitScanner, XidLookup};
 use std::cmp::Ordering;
 use std::sync::Arc;
-use support::reader::{Answer, Datum, read};
-use support::requests::requests;
-use support::tables::Table;
-use support::{Random, setting};
 
 /// Returns a state for every transaction.
 struct AllKnown;

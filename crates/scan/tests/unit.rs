@@ -4,8 +4,8 @@
 //! `CELLAR_SEED` and `CELLAR_CASES` select the random tables. The files in `fixtures/` belong to the format version in their
 //! name and never change; `CELLAR_WRITE_FIXTURES` writes the files of a new format version.
 
-mod support;
-
+use crate::support::tables::Table;
+use crate::support::{Random, setting};
 use cellar_format::ByteSource;
 use cellar_format::units::BLOCK_BYTES;
 use cellar_scan::heap::Page;
@@ -15,8 +15,6 @@ use cellar_scan::unit::{
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::path::PathBuf;
-use support::tables::Table;
-use support::{Random, setting};
 
 fn seeds(default: u64) -> std::ops::Range<u64> {
     let first = setting("CELLAR_SEED", 1);

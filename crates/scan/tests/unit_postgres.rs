@@ -1,12 +1,10 @@
 //! Compression units of tables that PostgreSQL wrote: updated, pruned, vacuumed, altered and TOASTed. Skipped with a message
 //! where PostgreSQL is not installed.
 
-mod support;
-
+use crate::support::cluster::Cluster;
 use cellar_format::postgres::{Align, Width};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_scan::unit::{Attribute, Level, PageKind, Rebuilder, Shape, Unit, encode};
-use support::cluster::Cluster;
 
 const TABLES: &str = r"
     create table clean as select g as id, g % 7 as few, now() as at, 'row ' || md5((g % 100)::text) as note

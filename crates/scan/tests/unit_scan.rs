@@ -3,18 +3,16 @@
 //!
 //! `CELLAR_SEED` and `CELLAR_CASES` select the random tables.
 
-mod support;
-
+use crate::support::reader::{Answer, read};
+use crate::support::requests::requests;
+use crate::support::tables::Table;
+use crate::support::{Random, setting};
 use cellar_format::postgres::{Collation, type_oid};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{Expr, ScanMode, ScanRequest, XidState};
 use cellar_scan::unit::{Attribute, Level, Shape, Unit, encode};
 use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner, UnitScanner, XidLookup, unit_summary};
 use std::sync::Arc;
-use support::reader::{Answer, read};
-use support::requests::requests;
-use support::tables::Table;
-use support::{Random, setting};
 
 struct AllXids;
 

@@ -1,7 +1,5 @@
 //! Generates reports in Oracle's formats, and writes small reports by hand.
 
-#![allow(dead_code, reason = "each test file uses a part")]
-
 use cellar_awr::oracle::model::{Report, Row, Table, same_name};
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,6 +1,5 @@
 //! Shared by the tests: a temporary PostgreSQL cluster, seeded random numbers, and random tables, requests and
 //! predicates.
-#![allow(dead_code)]
 
 pub mod cluster;
 pub mod generator;

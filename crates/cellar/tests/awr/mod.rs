@@ -1,15 +1,10 @@
 //! `cellar awr` without a server: saved documents, formats, errors.
 
-#![recursion_limit = "512"]
-
 mod files_of_reports;
-#[path = "../../../awr/tests/support/mod.rs"]
-mod support;
-
+use crate::support::Builder;
 use std::io::{Cursor, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use support::Builder;
 
 struct Files(tempfile::TempDir);
 
