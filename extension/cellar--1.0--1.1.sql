@@ -1386,7 +1386,8 @@ BEGIN
     SELECT g.kind, g.period_ms, g.slot, g.pid, g.session_ms, g.application, g.client, g.database, g.role, g.is_idle, g.query_id, g.plan_id, g.n,
            g.consumer_group, g.xact_age_us, g.temp_bytes, m.event, m.wait_event_type, m.backend_type, m.foreground, m.class
     FROM g JOIN meaning m ON m.b = coalesce(g.backend_type, 0) AND m.t = coalesce(g.type, 0) AND m.e = coalesce(g.event, 0)
-    WHERE g.is_idle OR m.class <> 'Idle')
+    -- Idle waits inside of a statement, such as pg_sleep() or COPY that waits for the client, are part of DB time, but are no activity.
+    WHERE g.is_idle OR m.class <> 'Idle' OR (g.kind = 'event' AND m.foreground))
   SELECT 'interval', NULL::bigint, max(c.period_ms) FILTER (WHERE cardinality(c.pid) > 0), NULL::timestamptz, NULL::bigint, NULL::bigint, NULL, NULL, NULL, NULL::boolean,
          NULL::int, NULL::timestamptz, NULL, NULL, NULL, NULL::oid, NULL::oid, NULL, NULL::bigint, NULL::int, sum(c.ticks)::bigint, sum(c.lost)::bigint, NULL::bigint, NULL, NULL::int
   FROM chunk c
@@ -1855,7 +1856,9 @@ BEGIN
     INTO c_columns, p_columns
     FROM awr.interval_column c WHERE c.kind = $1 AND role <> 'growth';
 
-  reset := (SELECT string_agg(format('c.%1$I < p.%1$I', n), ' OR ') FROM unnest(counters) n);
+  -- The counts idx_* of a table are sums over its indexes: they decrease when an index is dropped, and stay when the counts of
+  -- the table are reset.
+  reset := (SELECT string_agg(format('c.%1$I < p.%1$I', n), ' OR ') FROM unnest(counters) n WHERE kind <> 'table_stat' OR n NOT LIKE 'idx\_%');
   -- pg_stat_reset_single_table_counters() also sets stats_reset of the database, so that the time of a database's reset says
   -- nothing about its other rows: there only a decrease shows a reset.
   IF has_reset AND kind NOT IN ('database_stat', 'table_stat', 'index_stat') THEN
@@ -1872,7 +1875,9 @@ BEGIN
   END IF;
   outputs := concat_ws(', ',
     (SELECT string_agg(format('c.%I', n), ', ') FROM unnest(keys) n),
-    (SELECT string_agg(format('CASE WHEN reset THEN c.%1$I WHEN p.%2$I IS NULL THEN ' || first || ' ELSE ' || increase || ' END AS %1$I', n, keys[1]), ', ') FROM unnest(counters) n),
+    (SELECT string_agg(format('CASE WHEN p.%2$I IS NULL THEN ' || first ||
+                              CASE WHEN kind = 'table_stat' AND n LIKE 'idx\_%' THEN ' WHEN c.%1$I >= p.%1$I THEN c.%1$I - p.%1$I WHEN NOT reset THEN 0' ELSE '' END ||
+                              ' WHEN reset THEN c.%1$I ELSE ' || increase || ' END AS %1$I', n, keys[1]), ', ') FROM unnest(counters) n),
     (SELECT string_agg(format('c.%I - coalesce(p.%1$I, 0) AS %I', regexp_replace(n, '_growth$', ''), n), ', ') FROM unnest(growths) n),
     (SELECT string_agg(format('c.%I', n), ', ') FROM unnest(gauges) n));
   changed := CASE
@@ -2495,6 +2500,18 @@ SET search_path = pg_catalog, pg_temp;
 
 COMMENT ON FUNCTION awr.to_document(jsonb) IS 'for internal use by awr.report_data';
 
+-- Without track_io_timing, PostgreSQL counts times of I/O as zero. Removes them, unless the session of a statement had set it.
+CREATE FUNCTION awr.without_untimed_io(data jsonb, tracks_io_timing boolean)
+RETURNS jsonb
+AS $$
+  SELECT CASE WHEN tracks_io_timing OR data ->> 'blk_read_us' <> '0' OR data ->> 'blk_write_us' <> '0' OR data ->> 'read_us' <> '0' OR data ->> 'write_us' <> '0'
+              THEN data
+              ELSE data - '{blk_read_us,blk_write_us,temp_blk_read_us,temp_blk_write_us,read_us,write_us,writeback_us,extend_us,fsync_us}'::text[] END
+$$ LANGUAGE sql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.without_untimed_io(jsonb, boolean) IS 'for internal use by awr.report_data';
+
 -- Of more statements than a document can contain: the leading ones in every order of a report, and the sums of the others per
 -- database.
 CREATE FUNCTION awr.leading_statements(statement_rows jsonb[])
@@ -2686,10 +2703,10 @@ BEGIN
                               greatest(1, round(extract(epoch FROM least(t + width, last.end_time) - greatest(t, first.end_time)) * 1000 / period_ms, 3))) ORDER BY t)
                      FROM (SELECT t, max(period_ms) AS period_ms, jsonb_object_agg(class, samples) AS by_class FROM slot GROUP BY t) y, width),
            'by_event', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.event, x.type, x.foreground)
-                        FROM (SELECT event, nullif(wait_event_type, '') AS type, class, foreground, sum(samples) AS samples FROM event GROUP BY 1, 2, 3, 4) x),
+                        FROM (SELECT event, nullif(wait_event_type, '') AS type, class, foreground, sum(samples) AS samples FROM event WHERE class <> 'Idle' GROUP BY 1, 2, 3, 4) x),
            'top_sql', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.query_id, x.plan_id, x.event, x.class)
                        FROM (SELECT query_id, nullif(plan_id, 0) AS plan_id, event, class, sum(samples) AS samples
-                             FROM event WHERE query_id <> 0 GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT 100) x),
+                             FROM event WHERE query_id <> 0 AND class <> 'Idle' GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT 100) x),
            'top_sessions', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.pid, x.backend_start)
                             FROM (SELECT pid, backend_start, backend_type, application, nullif(client, '') AS client,
                                          (SELECT d.datname FROM awr.database_stat d WHERE d.instance_id = instance AND d.snap_day = last.snap_day AND d.snap_id = end_snap AND d.datid = database) AS database,
@@ -2759,11 +2776,15 @@ DECLARE
   statement_rows jsonb[];
   leading_ids bigint[];
   block_bytes int;
+  tracks_io_timing boolean;
 BEGIN
   PERFORM awr.check_period(begin_snap, end_snap, instance);
   PERFORM awr.check_increases(begin_snap, end_snap, instance);
   SELECT * INTO first FROM awr.snapshot WHERE instance_id = instance AND snap_id = begin_snap;
   SELECT * INTO last FROM awr.snapshot WHERE instance_id = instance AND snap_id = end_snap;
+  tracks_io_timing := coalesce((SELECT bool_or(e.setting = 'on') FROM awr.setting e
+                                WHERE e.instance_id = instance AND e.name = 'track_io_timing' AND e.snap_day BETWEEN first.snap_day AND last.snap_day
+                                  AND e.snap_id <= end_snap), true);
   SELECT sum(elapsed_us) INTO elapsed FROM awr.snapshot
     WHERE instance_id = instance AND snap_id > begin_snap AND snap_id <= end_snap;
   block_bytes := coalesce((last.facts ->> 'block_size')::int, 8192);
@@ -2771,7 +2792,7 @@ BEGIN
   SELECT jsonb_agg(s) INTO cpu FROM awr.sum_intervals('cpu_stat', begin_snap, end_snap, instance) s;
   -- Statements in progress at the end count up to the end, and those in progress at the begin from there. A server that was
   -- started meanwhile has not counted the latter.
-  SELECT jsonb_agg((awr.to_document(s) - 'datid' - 'datname') || jsonb_build_object('oid', (s ->> 'datid')::bigint, 'name', coalesce(s ->> 'datname', '(shared objects)'),
+  SELECT jsonb_agg((awr.without_untimed_io(awr.to_document(s), tracks_io_timing) - 'datid' - 'datname') || jsonb_build_object('oid', (s ->> 'datid')::bigint, 'name', coalesce(s ->> 'datname', '(shared objects)'),
                      'cpu_us', w.cpu_us, 'run_queue_us', w.run_queue_us, 'parse_us', w.parse_us, 'commit_us', w.commit_us,
                      'active_us', greatest(0, round((s ->> 'active_time')::numeric * 1000) + coalesce((last.facts -> 'open_us' ->> (s ->> 'datid'))::numeric, 0)
                                                 - coalesce((open_at_begin ->> (s ->> 'datid'))::numeric, 0)) + coalesce(w.us, 0),
@@ -2825,7 +2846,7 @@ BEGIN
   leading_ids := ARRAY(SELECT (s ->> 'query_id')::bigint FROM unnest(statement_rows) s
                    WHERE s ->> 'plan_id' <> '0' GROUP BY 1 HAVING sum((s ->> 'elapsed_us')::numeric) > 0
                    ORDER BY sum((s ->> 'elapsed_us')::numeric) DESC, 1 LIMIT 50);
-  SELECT jsonb_agg(s - 'role' - 'rolname' || jsonb_build_object(
+  SELECT jsonb_agg(awr.without_untimed_io(s, tracks_io_timing) - 'role' - 'rolname' || jsonb_build_object(
                      'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
                      'user', s -> 'rolname', 'toplevel', true, 'how', 'timed',
                      'text', CASE WHEN (s ->> 'query_id')::bigint = 0 THEN coalesce(s ->> 'text', '(evicted statements)') ELSE t.query END))
@@ -2923,6 +2944,17 @@ BEGIN
     INTO events FROM e t WHERE bucket = -1 AND waits > 0;
 
   SELECT h.ash, h.sampled INTO ash, sampled FROM awr.sample_data(begin_snap, end_snap, instance, databases, names, events) h;
+  -- A statement that did not end in the period has no statistics, but samples and sessions refer to its text.
+  SELECT nullif(coalesce(statements, '[]') || coalesce(jsonb_agg(jsonb_build_object('query_id', t.query_id, 'text', t.query)), '[]'), '[]')
+    INTO statements
+    FROM awr.query_text t
+    WHERE t.instance_id = instance
+      AND t.query_id IN (SELECT q::bigint FROM jsonb_path_query(ash, '$.**.query_id') q WHERE jsonb_typeof(q) = 'number'
+                         UNION ALL
+                         SELECT q::bigint FROM jsonb_path_query(ash, '$.**.blocker_query_id') q WHERE jsonb_typeof(q) = 'number'
+                         UNION ALL
+                         SELECT a.query_id FROM awr.activity a WHERE a.instance_id = instance AND a.snap_id > begin_snap AND a.snap_id <= end_snap)
+      AND t.query_id NOT IN (SELECT (e ->> 'query_id')::bigint FROM jsonb_array_elements(coalesce(statements, '[]')) e);
   SELECT jsonb_agg(total - 'bucket' || jsonb_build_object(
            'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = total ->> 'database'),
            'histogram', (SELECT jsonb_agg(coalesce((counts ->> b::text)::numeric, 0) ORDER BY b) FROM generate_series(0, 31) b)))
@@ -2971,7 +3003,9 @@ BEGIN
                 FROM (SELECT c.source,
                              (SELECT max(n.description) FROM awr.note n WHERE n.instance_id = instance AND n.snap_day = last.snap_day AND n.snap_id = end_snap
                                 AND n.object = c.source AND n.kind LIKE 'source%') AS not_available
-                      FROM (SELECT DISTINCT coalesce(requires, kind) AS source FROM awr.collector) c) x),
+                      FROM (SELECT DISTINCT coalesce(requires, kind) AS source FROM awr.collector) c
+                      UNION ALL
+                      SELECT 'track_io_timing', 'track_io_timing is off, so that PostgreSQL does not time reads and writes; set it to on' WHERE NOT tracks_io_timing) x),
     'time_model', (SELECT jsonb_agg(jsonb_build_object('name', name, 'us', us, 'how', 'timed'))
                    FROM (SELECT 'DB time', (SELECT sum((e ->> 'active_us')::numeric) FROM jsonb_array_elements(databases) e)
                          UNION ALL SELECT 'sql execute elapsed time', (SELECT sum((e ->> 'elapsed_us')::numeric) FROM jsonb_array_elements(statements) e WHERE (e ->> 'toplevel')::boolean)
@@ -3027,8 +3061,8 @@ BEGIN
                                   'tablespace', coalesce(names -> 'tablespace' -> (s ->> 'tablespace'), s -> 'tablespace'),
                                   'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'dbid')))
                 FROM awr.sum_intervals('index_stat', begin_snap, end_snap, instance) s),
-    'io', (SELECT jsonb_agg(awr.to_document(s)) FROM awr.sum_intervals('io_stat', begin_snap, end_snap, instance) s),
-    'session_io', (SELECT jsonb_agg((awr.to_document(s) - 'rolname') || jsonb_build_object('user', s -> 'rolname',
+    'io', (SELECT jsonb_agg(awr.without_untimed_io(awr.to_document(s), tracks_io_timing)) FROM awr.sum_intervals('io_stat', begin_snap, end_snap, instance) s),
+    'session_io', (SELECT jsonb_agg((awr.without_untimed_io(awr.to_document(s), tracks_io_timing) - 'rolname') || jsonb_build_object('user', s -> 'rolname',
                              'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'))
                              ORDER BY (s ->> 'pid')::int, s ->> 'backend_start')
                    FROM (SELECT s FROM awr.sum_intervals('session_io_stat', begin_snap, end_snap, instance) s

@@ -222,29 +222,35 @@ fn parse_period(text: &str) -> Option<Period> {
     Some(Period { begin: begin.trim().parse().ok()?, end: end.trim().parse().ok()? })
 }
 
-/// The configuration of a connection string, or of the environment variables of libpq.
+/// The configuration of a connection string. Keywords that the string lacks come from the environment variables of libpq,
+/// with libpq's defaults.
 pub fn configuration(dsn: Option<&str>) -> Result<Config, Failure> {
-    match dsn {
-        Some(dsn) => {
-            dsn.parse().map_err(|error| Failure::usage(format!("invalid connection string \"{dsn}\": {error}")))
-        }
-        None => from_environment(),
-    }
-}
-
-/// A configuration from PGHOST, PGPORT, PGUSER, PGDATABASE and PGPASSWORD, with libpq's defaults.
-fn from_environment() -> Result<Config, Failure> {
-    let mut config = Config::new();
+    let mut config = match dsn {
+        Some(dsn) => dsn
+            .parse::<Config>()
+            .map_err(|error| Failure::usage(format!("invalid connection string \"{dsn}\": {error}")))?,
+        None => Config::new(),
+    };
     let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
-    let socket = || SOCKET_DIRECTORIES.into_iter().find(|directory| Path::new(directory).is_dir()).map(str::to_owned);
-    config.host(&variable("PGHOST").or_else(socket).unwrap_or_else(|| "localhost".to_owned()));
-    if let Some(port) = variable("PGPORT") {
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        let socket =
+            || SOCKET_DIRECTORIES.into_iter().find(|directory| Path::new(directory).is_dir()).map(str::to_owned);
+        config.host(&variable("PGHOST").or_else(socket).unwrap_or_else(|| "localhost".to_owned()));
+    }
+    if config.get_ports().is_empty()
+        && let Some(port) = variable("PGPORT")
+    {
         config.port(port.parse().map_err(|_| Failure::usage(format!("invalid port number \"{port}\" in PGPORT")))?);
     }
-    let user = variable("PGUSER").or_else(|| variable("USER")).unwrap_or_else(|| "postgres".to_owned());
-    config.user(&user);
-    config.dbname(&variable("PGDATABASE").unwrap_or_else(|| "postgres".to_owned()));
-    if let Some(password) = variable("PGPASSWORD") {
+    if config.get_user().is_none() {
+        config.user(&variable("PGUSER").or_else(|| variable("USER")).unwrap_or_else(|| "postgres".to_owned()));
+    }
+    if config.get_dbname().is_none() {
+        config.dbname(&variable("PGDATABASE").unwrap_or_else(|| "postgres".to_owned()));
+    }
+    if config.get_password().is_none()
+        && let Some(password) = variable("PGPASSWORD")
+    {
         config.password(password);
     }
     Ok(config)
