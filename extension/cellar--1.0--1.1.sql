@@ -834,7 +834,10 @@ INSERT INTO awr.collector VALUES
                 ('WRITE_BYTES', 10, 512), ('WRITE_TIME', 11, 1000), ('BUSY_TIME', 13, 1000), ('QUEUE_TIME', 14, 1000)) v (name, field, factor)
    WHERE cardinality(f) >= 14 AND f[4]::numeric + f[8]::numeric > 0$$),
 ('setting', 'instance', 0, 999999, NULL,
- $$SELECT name, awr.redact_setting(name, setting, vartype) AS setting, unit, source FROM pg_settings WHERE context <> 'internal' OR name IN ('server_version', 'data_checksums', 'wal_segment_size')$$),
+ $$SELECT name, awr.redact_setting(name, CASE source WHEN 'session' THEN reset_val ELSE setting END, vartype) AS setting, unit,
+          -- What this function sets for itself is no setting of the server.
+          CASE WHEN source <> 'session' THEN source WHEN reset_val IS NOT DISTINCT FROM boot_val THEN 'default' ELSE 'configuration file' END AS source
+   FROM pg_settings WHERE context <> 'internal' OR name IN ('server_version', 'data_checksums', 'wal_segment_size')$$),
 ('object_name', 'instance', 0, 999999, NULL,
  $$SELECT 'role' AS class, oid AS object, rolname AS name FROM pg_roles
    UNION ALL
@@ -1904,7 +1907,8 @@ BEGIN
      FROM i WHERE known HAVING bool_or(reset) %10$s
      UNION ALL
      SELECT $3, $4, $5, CASE WHEN %1$L IN (''statement_stat'', ''kcache_stat'') THEN ''statements evicted'' ELSE ''objects dropped'' END, %1$L,
-            count(*) || '' objects of the previous AWR snapshot no longer exist; their activity since then is not included''
+            count(*) || CASE WHEN count(*) = 1 THEN '' object of the previous AWR snapshot no longer exists; its'' ELSE '' objects of the previous AWR snapshot no longer exist; their'' END
+              || '' activity since then is not included''
      FROM p WHERE %1$L IN (''database_stat'', ''table_stat'', ''index_stat'', ''statement_stat'', ''kcache_stat'') AND NOT EXISTS (SELECT FROM c WHERE %3$s)
      HAVING count(*) > 0',
     kind, outputs, (SELECT string_agg(format('c.%1$I = p.%1$I', n), ' AND ') FROM unnest(keys) n), coalesce(reset, 'false'),
@@ -2011,7 +2015,7 @@ BEGIN
 
   IF facts ->> 'startup_time' <> last_facts ->> 'startup_time' THEN
     PERFORM awr.add_note(day, snap, instance.instance_id, 'server restart', NULL,
-      format('the server was started at %s', facts ->> 'startup_time'));
+      format('the server was started at %s', to_char((facts ->> 'startup_time')::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS UTC')));
   ELSIF facts ->> 'incarnation' <> last_facts ->> 'incarnation' THEN
     PERFORM awr.add_note(day, snap, instance.instance_id, 'crash', NULL,
       'the server terminated all sessions and recovered; cumulative statistics were lost');
@@ -2073,6 +2077,17 @@ BEGIN
   INSERT INTO awr.note
     SELECT DISTINCT day, snap, instance.instance_id, e.data ->> 'kind', e.data ->> 'object', e.data ->> 'description'
     FROM unnest("values") e WHERE e.kind = 'note';
+  -- The restart explains why counts restarted.
+  IF EXISTS (SELECT FROM awr.note n WHERE n.snap_day = day AND n.snap_id = snap AND n.instance_id = instance.instance_id AND n.kind IN ('server restart', 'crash')) THEN
+    WITH restarted AS (
+      DELETE FROM awr.note n
+        WHERE n.snap_day = day AND n.snap_id = snap AND n.instance_id = instance.instance_id AND n.kind = 'statistics reset'
+        RETURNING n.object)
+    INSERT INTO awr.note
+      SELECT day, snap, instance.instance_id, 'statistics reset', NULL,
+             format('activity between the previous AWR snapshot and the restart is not included in %s', string_agg(DISTINCT object, ', ' ORDER BY object))
+      FROM restarted HAVING count(*) > 0;
+  END IF;
   -- A statement that was evicted and executed again is not missing, but its earlier executions are.
   INSERT INTO awr.note
     SELECT day, snap, instance.instance_id, 'statements evicted', 'statement_stat',

@@ -174,6 +174,9 @@ check_equal "a server can import AWR snapshots that it has dropped" "$(q "SELECT
 
 awr export --dsn "$payroll" --begin "$begin" --end "$end" --mask texts,names "$WORK/masked.awr" >/dev/null
 awr import --dsn "$central" "$WORK/masked.awr" >"$WORK/import.txt"
+awr export --dsn "$payroll" --begin "$end" --end "$quick" --mask names "$WORK/masked2.awr" >/dev/null
+fails_with "masked names of two exports do not mix" 'already has AWR snapshots of another export.*Nothing was imported' awr import --dsn "$central" "$WORK/masked2.awr"
+check_matches "a masked export imported twice adds nothing" "$(awr import --dsn "$central" "$WORK/masked.awr")" "0 AWR snapshots added"
 masked=$(sed -n 's/^instance \([0-9]*\) .*/\1/p' "$WORK/import.txt")
 for form in text html json document; do
     awr report --dsn "$central" --instance "$masked" --begin "$begin" --end "$end" --format $form

@@ -280,6 +280,36 @@ check_equal "a device whose counter has wrapped has no increase" "$(q "SELECT co
 check "the increase of a table whose statistics restarted is at most the new count" \
     test "$(q "SELECT seq_scan FROM awr.table_stat t JOIN pg_database d ON d.oid = t.dbid WHERE snap_id = $end AND relname = 'locked' AND datname = 'busy'")" -le 10
 
+# ---- an index that is dropped ----
+
+DB=busy q "CREATE TABLE indexed AS SELECT n AS a, n % 100 AS b FROM generate_series(1, 10000) n; CREATE INDEX indexed_a ON indexed (a); CREATE INDEX indexed_b ON indexed (b);
+    ANALYZE indexed; SELECT count(*) FROM (SELECT (SELECT count(*) FROM indexed WHERE a = n) FROM generate_series(1, 100) n) x" >/dev/null
+begin=$(snapshot)
+DB=busy q "DROP INDEX indexed_a; SELECT sum(b) FROM indexed" >/dev/null
+end=$(snapshot)
+check_equal "a dropped index is no reset of the statistics of its table" \
+    "$(q "SELECT count(*) FROM awr.note WHERE snap_id = $end AND kind = 'statistics reset'")" 0
+check_equal "the increases of the table are those of the interval" \
+    "$(q "SELECT n_tup_ins, analyze_count, seq_scan BETWEEN 1 AND 2, idx_scan FROM awr.table_stat WHERE snap_id = $end AND relname = 'indexed'")" "0|0|t|0"
+
+# ---- a statement that has not ended ----
+
+begin=$end
+DB=busy q "BEGIN; LOCK TABLE indexed; SELECT pg_sleep(60)" >/dev/null 2>&1 &
+wait_for "EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep')"
+sleep 3
+end=$(snapshot)
+check_equal "the report has the text of a statement that has not ended" \
+    "$(q "SELECT e ->> 'text' FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'statements') e WHERE e ->> 'text' LIKE '%pg_sleep(%' AND NOT e ? 'calls'" | sed 's/^ *//; s/(.*//')" "SELECT pg_sleep"
+check_equal "idle waits inside of a statement are an event without being activity" \
+    "$(q "SELECT e ->> 'class', (e ->> 'time_us')::bigint BETWEEN 1000000 AND 6000000, d -> 'ash' -> 'by_event' @> '[{\"event\": \"PgSleep\"}]'
+          FROM awr.report_data($begin, $end) d, jsonb_array_elements(d -> 'events') e WHERE e ->> 'event' = 'PgSleep'")" "Idle|t|f"
+check_equal "times of I/O that are not measured are no zeros" \
+    "$(q "SELECT d -> 'databases' @? '\$[*].blk_read_us', d -> 'statements' @? '\$[*].blk_read_us', d -> 'sources' @> '[{\"name\": \"track_io_timing\", \"available\": false}]' FROM awr.report_data($begin, $end) d")" "f|f|t"
+check_equal "settings are those of the server, not of the session that collects them" \
+    "$(q "SELECT setting, source FROM awr.setting WHERE name = 'search_path' ORDER BY snap_id DESC LIMIT 1")" '"$user", public|default'
+q "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'" >/dev/null
+
 # ---- a query of another database that is canceled ----
 
 check_equal "a canceled query of another database ends with an error" \

@@ -117,6 +117,7 @@ pub struct Reader {
     name: String,
     in_table: bool,
     rows: u64,
+    has_masked_names: bool,
     pub line: String,
 }
 
@@ -131,9 +132,24 @@ impl Reader {
             _ => check_header(&name, &found)?,
         }
         let lines = zstd::Decoder::with_buffer(input).map_err(unreadable)?;
-        let mut reader = Self { lines: BufReader::new(lines), name, in_table: false, rows: 0, line: String::new() };
+        let mut reader = Self {
+            lines: BufReader::new(lines),
+            name,
+            in_table: false,
+            rows: 0,
+            has_masked_names: false,
+            line: String::new(),
+        };
         reader.read_line()?;
+        let about: Value = serde_json::from_str(&reader.line)
+            .map_err(|error| reader.damaged(&format!("The description of the export is not valid: {error}.")))?;
+        reader.has_masked_names =
+            about["masked"].as_array().is_some_and(|masked| masked.iter().any(|what| what == "names"));
         Ok(reader)
+    }
+
+    pub fn has_masked_names(&self) -> bool {
+        self.has_masked_names
     }
 
     /// Reads the whole file, and fails if it is damaged.

@@ -27,6 +27,7 @@ pub fn import(repository: &mut Repository, file: &Path) -> Result<Vec<Imported>,
         .batch_execute("SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO, YMD'")
         .map_err(|error| failure(&error))?;
     let mut reader = Reader::open(file)?;
+    let has_masked_names = reader.has_masked_names();
     loop {
         match reader.next()? {
             Line::Table(table) => stage(&mut transaction, &mut reader, &table)?,
@@ -38,7 +39,7 @@ pub fn import(repository: &mut Repository, file: &Path) -> Result<Vec<Imported>,
     }
     let sql = "SELECT instance_id, instance, snapshots, first_snap, last_snap FROM awr.merge_import()";
     let rows = transaction.query(sql, &[]).map_err(|error| failure(&error))?;
-    let imported = rows
+    let imported: Vec<Imported> = rows
         .iter()
         .map(|row| Imported {
             instance_id: row.get(0),
@@ -48,8 +49,29 @@ pub fn import(repository: &mut Repository, file: &Path) -> Result<Vec<Imported>,
             last: row.get(4),
         })
         .collect();
+    if has_masked_names {
+        check_masked_names(&mut transaction, &imported)?;
+    }
     transaction.commit().map_err(|error| failure(&error))?;
     Ok(imported)
+}
+
+/// Each export numbers its masked names anew, so that `table_1` of one export is not `table_1` of another. Refuses AWR snapshots
+/// for an instance that has AWR snapshots of another export.
+fn check_masked_names(transaction: &mut Transaction<'_>, imported: &[Imported]) -> Result<(), Failure> {
+    for added in imported.iter().filter(|added| added.snapshots > 0) {
+        let sql = "SELECT count(*) FROM awr.snapshot WHERE instance_id = $1";
+        let row = transaction.query_one(sql, &[&added.instance_id]).map_err(|error| failure(&error))?;
+        if row.get::<_, i64>(0) > added.snapshots {
+            return Err(Failure::error(format!(
+                "AWR instance \"{}\" already has AWR snapshots of another export",
+                added.instance
+            ))
+            .detail("Each export numbers its masked names anew: the names of two exports contradict each other. Nothing was imported.")
+            .hint("Export all AWR snapshots to one file, or import each file into a database of its own."));
+        }
+    }
+    Ok(())
 }
 
 /// Copies a table of the file to a temporary table.
