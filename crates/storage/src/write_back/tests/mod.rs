@@ -4,6 +4,7 @@
 //! change that wrote the sector; zeros have number 0.
 
 mod crashes;
+mod failures;
 mod model;
 mod rules;
 mod threads;
