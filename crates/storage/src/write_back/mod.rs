@@ -14,7 +14,7 @@ mod notes;
 mod object;
 mod recovery;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use disk::WriteBackDisk;
 pub use notes::LackingFiles;

@@ -11,7 +11,7 @@ mod threads;
 
 #[path = "../../../tests/support/breakable_disk.rs"]
 #[allow(dead_code)]
-mod breakable_disk;
+pub(crate) mod breakable_disk;
 #[path = "../../../tests/support/memory_disk.rs"]
 #[allow(dead_code)]
 mod memory_disk;
