@@ -6,6 +6,7 @@
 mod crashes;
 mod failures;
 mod model;
+mod races;
 mod rules;
 mod threads;
 
