@@ -170,6 +170,9 @@ impl WriteBack {
             );
             return Ok(());
         }
+        // Locked until the log is in use: a sync that began in the former log may still write the names of that log's files, and
+        // must not replace the note about redo of this one.
+        let mut noted = self.noted_files.lock();
         if options.takes_redo {
             // Before the cell disks name the log: no sync of redo waits for this note.
             notes::write_files(
@@ -178,13 +181,11 @@ impl WriteBack {
             )?;
         }
         let log = Log::begin(generation, disks, cell_disks.clone(), options, self.last_log())?;
-        {
-            // The cell disks name files of the former log, which do not count.
-            let mut noted = self.noted_files.lock();
-            noted.clear();
-            self.objects.lock().values().for_each(|object| object.is_noted.store(false, Ordering::Release));
-            self.logs.push(Arc::new(log));
-        }
+        // The cell disks name files of the former log, which do not count.
+        noted.clear();
+        self.objects.lock().values().for_each(|object| object.is_noted.store(false, Ordering::Release));
+        self.logs.push(Arc::new(log));
+        drop(noted);
         if options.destages_in_background {
             self.destager.start(self).context(|| "could not start the thread that destages".into())?;
         }
