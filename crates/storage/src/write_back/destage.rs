@@ -183,7 +183,7 @@ impl WriteBack {
         Ok(Some(Cleaned::new(object.clone(), &dirty)))
     }
 
-    /// Makes durable that pages are clean, then calls `forget` for each.
+    /// Writes a durable record which says that pages are clean, then calls `forget` for each element of `cleaned`.
     fn finish(
         &self,
         log: &Log,
@@ -234,15 +234,15 @@ impl WriteBack {
         self.finish(log, Purpose::Removal, &[cleaned], Cleaned::finish)
     }
 
-    /// Ends that pages from one on are dirty, because they do not exist any more, or the file is about to be removed. The caller
-    /// holds the cleaning lock.
+    /// Makes the pages from `first` on clean without writing them to the cell disks: the file became shorter, or is about to be
+    /// removed. The caller holds the cleaning lock.
     pub(super) fn drop_from(&self, object: &DirtyObject, first: u32) -> Result<(), Refused> {
         let (is_dirty, up_to) = {
             let state = object.state.lock();
             (state.pages.range(first..).next().is_some(), state.last)
         };
         let Some(log) = self.log().filter(|_| is_dirty) else { return Ok(()) };
-        // Without a flash disk, the cell disks say that no record counts.
+        // If all flash disks have failed, the notes of the cell disks already say that no record counts.
         if log.is_alive() {
             let piece = Piece::Clean { object: object.object, first, last: u32::MAX, up_to };
             self.record(log, Purpose::Removal, &[piece])?;
