@@ -265,13 +265,13 @@ impl Config {
         let flash_cache = flash_cache(flash_disks, sizes, (file.flash_model, time_scale), (&mount, &disks))?;
         let wal_passthrough = file.wal_passthrough.unwrap_or(false);
         let flash_log_size = flash_log_size(file.flash_log_size.as_deref(), flash_cache.as_ref(), wal_passthrough)?;
-        let mut write_back = write_back(
+        let write_back = write_back(
             file.flash_cache_mode.as_deref(),
             file.flash_write_back_size.as_deref(),
             file.flash_write_back_unmirrored,
+            file.flash_log_write_back,
             flash_cache.as_ref(),
         )?;
-        write_back.takes_redo = file.flash_log_write_back.unwrap_or(false);
         if write_back.takes_redo
             && let Some(misfit) = misfit_of_redo(write_back.mode, flash_log_size, wal_passthrough)
         {
@@ -478,6 +478,7 @@ fn write_back(
     mode: Option<&str>,
     size: Option<&str>,
     is_unmirrored: Option<bool>,
+    takes_redo: Option<bool>,
     flash: Option<&FlashCache>,
 ) -> Result<WriteBack, String> {
     let mode = mode.map(FlashCacheMode::parse).transpose().map_err(|error| format!("flash_cache_mode: {error}"))?;
@@ -486,7 +487,7 @@ fn write_back(
         mode: mode.unwrap_or_default(),
         size,
         is_unmirrored: is_unmirrored.unwrap_or(false),
-        takes_redo: false,
+        takes_redo: takes_redo.unwrap_or(false),
     };
     if size.is_some_and(|size| size < WriteBack::SIZE_MIN) {
         return Err(format!(

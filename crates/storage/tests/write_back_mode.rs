@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::breakable_disk::{BreakableDisk, Breaker};
 use support::memory_disk::{Crash, MemoryDisks};
+use support::mirrored::mirrored;
 use support::{Random, options, read_all};
 
 const PAGE: usize = 8192;
@@ -26,6 +27,10 @@ const WRITE_BACK: WriteBackOptions = WriteBackOptions {
 
 /// Opens the volume; the last two disks are flash disks.
 fn open(disks: &MemoryDisks, breaker: &Breaker, writes_through: bool) -> Result<Arc<Volume>> {
+    open_with(disks, breaker, VolumeOptions { write_back: Some(WRITE_BACK), writes_through, ..options() })
+}
+
+fn open_with(disks: &MemoryDisks, breaker: &Breaker, options: VolumeOptions) -> Result<Arc<Volume>> {
     let mut disks = disks.disks();
     let mut flash_disks = disks.split_off(disks.len() - 2);
     let inner = flash_disks.pop().unwrap();
@@ -38,8 +43,7 @@ fn open(disks: &MemoryDisks, breaker: &Breaker, writes_through: bool) -> Result<
         fills_in_background: false,
         timeout: None,
     };
-    let write_back = Some(WRITE_BACK);
-    Volume::open(disks, VolumeOptions { flash: Some(flash), write_back, writes_through, ..options() })
+    Volume::open(disks, VolumeOptions { flash: Some(flash), ..options })
 }
 
 fn stats(volume: &Volume) -> WriteBackStats {
@@ -211,4 +215,51 @@ fn no_page_becomes_older_while_the_mode_changes_and_threads_write() {
             "seed {seed}, after a crash"
         );
     }
+}
+
+/// A removed file has pages in the log, and the flash disk fails that gets the record of their removal. The commit then changes the
+/// notes of the cell disks, which a disk that comes online gets at the same time.
+#[test]
+fn a_disk_comes_online_while_a_commit_changes_the_notes_about_the_log() {
+    let (disks, breaker) = (MemoryDisks::new(4), Breaker::new());
+    let cell_disks = disks.disks()[..2].to_vec();
+    let write_back = WriteBackOptions { allows_one_disk: true, destages_in_background: false, ..WRITE_BACK };
+    let volume = open_with(&disks, &breaker, VolumeOptions { write_back: Some(write_back), ..mirrored() });
+    let volume = volume.unwrap();
+    let ino = with_file(&volume);
+    write_page(&volume, ino, 1, 1);
+    assert_eq!(stats(&volume).dirty_bytes, PAGE as u64);
+    volume.offline_disk(cell_disks[1].path()).unwrap();
+    write_page(&volume, ino, 1, 2);
+    breaker.hold_writes();
+    volume.unlink(ROOT_INO, b"file").unwrap();
+    volume.forget(ino, 1);
+    let spawn = |work: Box<dyn FnOnce(&Volume) + Send>| {
+        let volume = volume.clone();
+        std::thread::spawn(move || work(&volume))
+    };
+    let committed = spawn(Box::new(|volume| volume.fsyncdir(ROOT_INO).unwrap()));
+    let wait_until = |what: &str, holds: &dyn Fn() -> bool| {
+        let begin = Instant::now();
+        while !holds() {
+            assert!(begin.elapsed() < Duration::from_secs(30), "{what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    wait_until("the commit removes the file", &|| breaker.has_held());
+    let returning = cell_disks[1].clone();
+    let online = spawn(Box::new(move |volume| {
+        volume.online_disk(returning).unwrap();
+    }));
+    // Time in which a thread that locks the notes before the metadata stores has the notes, and waits for the commit.
+    std::thread::sleep(Duration::from_millis(100));
+    breaker.break_after(0);
+    breaker.release_writes();
+    wait_until("the disk comes online", &|| online.is_finished());
+    wait_until("the commit ends", &|| committed.is_finished());
+    online.join().unwrap();
+    committed.join().unwrap();
+    let note = |disk: &Arc<dyn Disk>| disk.read_note("write_back").unwrap();
+    assert_eq!((stats(&volume).disks_left, note(&cell_disks[0])), (1, note(&cell_disks[1])));
+    volume.abandon();
 }

@@ -3,9 +3,13 @@
 use super::book::{Book, Event, Subject};
 use super::definitions::{ALERTS, AlertDefinition, AlertType, Finding, Severity};
 use super::observed::Observed;
-use super::threshold::{Progress, Threshold};
+use super::threshold::{Progress, Threshold, find_definition};
 use crate::cell_metrics::{Observation, Reading, observe, observe_between};
 use std::collections::HashMap;
+
+/// Evaluations in succession without the object of a threshold after which the alert ends. More than one, because a database has
+/// counters from its first I/O after the start of the cell.
+const MISSING_MAX: u32 = 3;
 
 #[derive(Default)]
 pub struct Evaluator {
@@ -13,6 +17,8 @@ pub struct Evaluator {
     counters: HashMap<(&'static str, String), f64>,
     /// What each threshold has seen, by its name. A changed threshold begins again.
     progress: HashMap<String, (Threshold, Progress)>,
+    /// Evaluations in succession without the object of a threshold, by the threshold's name.
+    missing: HashMap<String, u32>,
     before: Option<Reading>,
 }
 
@@ -66,6 +72,8 @@ impl Evaluator {
         let mut events: Vec<Event> =
             dropped.iter().filter_map(|(subject, finding)| book.report(subject, finding, now_ms)).collect();
         self.progress.retain(|name, _| book.thresholds.iter().any(|threshold| threshold.name == *name));
+        let missing = self.missing_objects(book);
+        events.extend(missing.iter().filter_map(|(subject, finding)| book.report(subject, finding, now_ms)));
         for threshold in book.thresholds.clone() {
             let Some(value) = value_of(&threshold, seen) else { continue };
             let new = || (threshold.clone(), Progress::default());
@@ -80,9 +88,35 @@ impl Evaluator {
         }
         events
     }
+
+    /// Returns the end of the alert of each threshold whose object is not there any more.
+    fn missing_objects(&mut self, book: &Book) -> Vec<(Subject, Finding)> {
+        let Some(reading) = &self.before else { return Vec::new() };
+        let mut missing = HashMap::new();
+        for threshold in &book.thresholds {
+            let (metric, object) = threshold.metric_and_object();
+            if !find_definition(metric).is_some_and(|definition| definition.has_object(reading, object)) {
+                let count = self.missing.get(&threshold.name).copied().unwrap_or(0);
+                missing.insert(threshold.name.clone(), count.saturating_add(1));
+            }
+        }
+        self.missing = missing;
+        let missing = &self.missing;
+        let is_gone = |name: &str| missing.get(name).is_some_and(|count| *count >= MISSING_MAX);
+        self.progress.retain(|name, _| !is_gone(name));
+        let end = |threshold: &Threshold| {
+            let (metric, object) = threshold.metric_and_object();
+            let message = format!("the cell has no values of {metric} for {object} any more");
+            (
+                Subject::of_metric(metric),
+                Finding { object: object.to_owned(), severity: Severity::Clear, message, value: None },
+            )
+        };
+        book.thresholds.iter().filter(|threshold| is_gone(&threshold.name)).map(end).collect()
+    }
 }
 
-/// Returns the end of each open alert whose object is not there any more.
+/// Returns the end of each open alert about the state of the cell whose object is not there any more.
 fn missing(book: &Book, definition: &str, findings: &[Finding]) -> Vec<Finding> {
     let is_missing =
         |event: &&Event| event.definition == definition && !findings.iter().any(|found| found.object == event.object);
@@ -211,5 +245,52 @@ mod tests {
         book.drop_threshold("CD_IO_ERRS.CD_00_c1").unwrap();
         let ended = at(&mut book, 4000, 2, 12);
         assert_eq!(ended, ["1_2 CD_IO_ERRS clear the threshold CD_IO_ERRS.CD_00_c1 was dropped"]);
+    }
+
+    /// A reading of a cell with a cell disk that had 2 errors, a database with 9 small requests and a flash cache with 5 MiB of dirty
+    /// pages; or without the three.
+    fn reading_with(has_objects: bool, time_ms: u64) -> Reading {
+        let family = |name: &str, labels: serde_json::Value, value: u64| json!({ "name": name, "samples": [{ "labels": labels, "value": value }] });
+        let mut metrics = vec![family("cellar_cell_info", json!({ "name": "c1" }), 1)];
+        if has_objects {
+            metrics.push(family("cellar_disk_errors_total", json!({ "disk": "/d" }), 2));
+            let class = json!({ "database": "sales", "consumer_group": "other", "size": "small" });
+            metrics.push(family("cellar_iorm_requests_total", class, 9));
+            metrics.push(family("cellar_write_back_dirty_bytes", json!({}), 5 << 20));
+        }
+        let disks = if has_objects { json!([{ "disk_number": 0, "path": "/d" }]) } else { json!([]) };
+        Reading::recorded(json!({ "time_ms": time_ms, "disks": disks, "metrics": metrics }))
+    }
+
+    #[test]
+    fn an_alert_of_a_threshold_ends_when_its_object_is_gone_and_begins_again_with_the_object() {
+        let (mut book, mut evaluator) = (Book::default(), Evaluator::default());
+        let limits = [("comparison", ">"), ("critical", "1")].map(|(name, limit)| (name.to_owned(), limit.to_owned()));
+        for name in ["CD_IO_ERRS.CD_00_c1", "DB_IO_RQ_SM.sales", "FC_BY_DIRTY.c1_FLASHCACHE", "CL_RUNQ.c1"] {
+            book.create_threshold(name, &limits).unwrap();
+        }
+        let mut at = |has_objects, time| {
+            let seen = evaluator.observe(Some(reading_with(has_objects, time)));
+            texts(evaluator.thresholds(&mut book, &seen, time))
+        };
+        let raised = at(true, 1000);
+        assert_eq!(raised.len(), 3, "{raised:?}");
+        // As after a restart of the cell: the database may have had no I/O yet.
+        for time in [2000, 3000] {
+            assert_eq!(at(false, time), [""; 0]);
+        }
+        assert_eq!(at(true, 4000), [""; 0]);
+        for time in [5000, 6000] {
+            assert_eq!(at(false, time), [""; 0]);
+        }
+        let ended = [
+            "1_2 CD_IO_ERRS clear the cell has no values of CD_IO_ERRS for CD_00_c1 any more",
+            "2_2 DB_IO_RQ_SM clear the cell has no values of DB_IO_RQ_SM for sales any more",
+            "3_2 FC_BY_DIRTY clear the cell has no values of FC_BY_DIRTY for c1_FLASHCACHE any more",
+        ];
+        assert_eq!(at(false, 7000), ended);
+        assert_eq!(at(false, 8000), [""; 0]);
+        let raised = at(true, 9000);
+        assert!(raised.len() == 3 && raised[0].starts_with("4_1 CD_IO_ERRS critical"), "{raised:?}");
     }
 }

@@ -99,6 +99,18 @@ impl Definition {
         }
     }
 
+    /// Returns whether the cell has an object with a name.
+    pub fn has_object(&self, reading: &Reading, name: &str) -> bool {
+        let found = self.objects(reading).into_iter().find(|object| object.name.eq_ignore_ascii_case(name));
+        match self.measured {
+            // Without a flash cache, the only object has its name, but no counters.
+            MeasuredType::FlashCache | MeasuredType::FlashLog => {
+                found.is_some_and(|object| self.exists(reading, &object.key))
+            }
+            _ => found.is_some(),
+        }
+    }
+
     pub fn needs_two_readings(&self) -> bool {
         !matches!(self.formula, Formula::Total(_) | Formula::PercentWith(_))
     }

@@ -5,7 +5,7 @@
 //! 1. conversion lock of a file ([`ConversionGuard`])
 //! 2. sync lock of a file ([`SyncGuard`])
 //! 3. write lock of a file ([`WriteGuard`])
-//! 4. metadata stores (`Volume::stores`)
+//! 4. metadata stores (`Volume::stores`), or the removal of backing files (`Volume::removing`)
 //! 5. namespace (`Volume::namespace`)
 //! 6. a slot of the page cache, then the slot map of a cached file
 //! 7. a file's redo log

@@ -12,6 +12,7 @@ use super::checkpoints::{self, CheckpointRequests};
 use super::rebalance::{self, PlacementChanges};
 use super::{Volume, now};
 use crate::error::{Context, Error, ErrorKind, Result};
+use crate::file::FileData;
 use crate::meta::CommitSequence;
 use cellar_format::units::RegionIndex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -184,16 +185,22 @@ impl Volume {
         if self.committed() >= needed {
             return Ok(());
         }
-        let mut stores = self.stores.lock();
-        // Another caller's transaction may have included the change.
-        if self.committed() >= needed {
-            return Ok(());
+        {
+            let mut stores = self.stores.lock();
+            // Another caller's transaction may have included the change.
+            if self.committed() >= needed {
+                return Ok(());
+            }
+            self.commit_locked(&mut stores)?;
         }
-        self.commit_locked(&mut stores)
+        self.remove_backing_files();
+        Ok(())
     }
 
     pub(super) fn commit_everything(&self) -> Result<()> {
-        self.commit_locked(&mut self.stores.lock())
+        self.commit_locked(&mut self.stores.lock())?;
+        self.remove_backing_files();
+        Ok(())
     }
 
     fn commit_locked(&self, stores: &mut crate::meta::Stores) -> Result<()> {
@@ -208,14 +215,10 @@ impl Volume {
                 "cannot commit metadata: a panic during an earlier transaction lost changes; restart the cell";
             return Err(Error::new(ErrorKind::Io, message));
         }
-        {
-            let lost_on_panic = MetadataLost(&self.metadata_lost);
-            let committed = self.commit_changes(stores);
-            std::mem::forget(lost_on_panic);
-            committed?;
-        }
-        self.remove_backing_files();
-        Ok(())
+        let lost_on_panic = MetadataLost(&self.metadata_lost);
+        let committed = self.commit_changes(stores);
+        std::mem::forget(lost_on_panic);
+        committed
     }
 
     fn commit_changes(&self, stores: &mut crate::meta::Stores) -> Result<()> {
@@ -244,39 +247,52 @@ impl Volume {
         Ok(())
     }
 
-    /// Removes the backing files of removed inodes whose removal is committed.
+    /// Removes the backing files of removed inodes whose removal is committed. If another thread removes backing files now, that
+    /// thread removes these, too, and the call does not wait.
+    ///
+    /// The caller does not hold the lock of the stores: the removal of a file with pages in the write-back log waits for a destage, and
+    /// other commits must not.
     fn remove_backing_files(&self) {
-        let committed = self.committed();
-        let removable: Vec<_> =
-            self.removed_files.lock().extract_if(.., |(sequence, _)| *sequence <= committed).collect();
-        for (_, file) in removable {
-            if let Some(log) = self.flash_log.get().filter(|_| file.is_redo()) {
-                log.forget(file.ino);
-            }
-            self.cache.forget(&file.cached, RegionIndex(0)..RegionIndex::MAX);
-            for extent in file.units().map(|units| units.extents()).unwrap_or_default() {
-                self.cache.forget(&extent.stored.cached, RegionIndex(0)..RegionIndex::MAX);
-            }
-            if let Some(columnar) = &self.columnar {
-                columnar.remove_file(file.ino);
-            }
-            match file.remove() {
-                Ok(()) => self.group.placement().forget(file.ino, &file.layout.disks),
-                Err(error) => log::warn!("{error}; the next restart removes the file"),
-            }
+        let is_removable = |(sequence, _): &(CommitSequence, _)| *sequence <= self.committed();
+        // The condition is checked again after the lock is released: another thread may have left files to this one.
+        while self.removed_files.lock().iter().any(is_removable) {
+            let Some(_removing) = self.removing.try_lock() else { return };
+            let removable: Vec<_> = self.removed_files.lock().extract_if(.., |removed| is_removable(removed)).collect();
+            removable.into_iter().for_each(|(_, file)| self.remove_backing_files_of(&file));
+        }
+    }
+
+    fn remove_backing_files_of(&self, file: &FileData) {
+        if let Some(log) = self.flash_log.get().filter(|_| file.is_redo()) {
+            log.forget(file.ino);
+        }
+        self.cache.forget(&file.cached, RegionIndex(0)..RegionIndex::MAX);
+        for extent in file.units().map(|units| units.extents()).unwrap_or_default() {
+            self.cache.forget(&extent.stored.cached, RegionIndex(0)..RegionIndex::MAX);
+        }
+        if let Some(columnar) = &self.columnar {
+            columnar.remove_file(file.ino);
+        }
+        match file.remove() {
+            Ok(()) => self.group.placement().forget(file.ino, &file.layout.disks),
+            Err(error) => log::warn!("{error}; the next restart removes the file"),
         }
     }
 
     /// Frees the space of removed files and unused units now. Returns false if there are none or the commit failed.
     /// Acquires write locks of files, so the calling thread must not hold one.
     fn complete_pending_frees(&self) -> bool {
-        let has_pending = || !self.removed_files.lock().is_empty() || !self.post_commit_actions.lock().is_empty();
+        let is_removing = || self.removing.try_lock().is_none();
+        let has_pending =
+            || !self.removed_files.lock().is_empty() || !self.post_commit_actions.lock().is_empty() || is_removing();
         if !has_pending() {
             self.wait_for_release(has_pending);
         }
         if !has_pending() || self.commit_everything().is_err() {
             return false;
         }
+        // Another thread may remove the files of this commit.
+        drop(self.removing.lock());
         self.run_post_commit_actions();
         true
     }
@@ -337,28 +353,4 @@ impl Volume {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::disk::{DirectoryDisk, Disk};
-    use crate::volume::{ROOT_INO, VolumeOptions};
-
-    #[test]
-    fn after_a_panic_that_may_have_lost_changes_no_sync_succeeds() {
-        let folder = tempfile::tempdir().unwrap();
-        let disk: Arc<dyn Disk> = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
-        let volume = Volume::open(vec![disk], VolumeOptions::default()).unwrap();
-        let change = || volume.namespace.write().node_mut(ROOT_INO).map(drop);
-        change().unwrap();
-        volume.fsyncdir(ROOT_INO).unwrap();
-        let panicked = catch_unwind(AssertUnwindSafe(|| {
-            let _lost_on_panic = MetadataLost(&volume.metadata_lost);
-            panic!("between the namespace and the stores");
-        }));
-        assert!(panicked.is_err());
-        change().unwrap();
-        for _ in 0..2 {
-            assert!(volume.fsyncdir(ROOT_INO).unwrap_err().to_string().contains("restart the cell"));
-        }
-        volume.abandon();
-    }
-}
+mod tests;

@@ -109,6 +109,8 @@ pub struct Volume {
     commit_failures: AtomicU64,
     /// Files without names and references, with the change after whose commit their backing files are removed.
     removed_files: Mutex<Vec<(CommitSequence, Arc<FileData>)>>,
+    /// Held while backing files of `removed_files` are removed.
+    removing: Mutex<()>,
     /// Number of inodes without names that still have references.
     unlinked_in_use: AtomicUsize,
     /// When a request without space last waited for the release of such an inode, in nanoseconds since 1970.

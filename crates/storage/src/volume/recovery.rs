@@ -114,6 +114,7 @@ impl Volume {
             commit_failures: AtomicU64::new(0),
             cache,
             removed_files: Mutex::default(),
+            removing: Mutex::default(),
             unlinked_in_use: AtomicUsize::new(0),
             waited_for_release: AtomicI64::new(0),
             post_commit_actions: Mutex::default(),

@@ -4,7 +4,7 @@ use super::WriteBack;
 use super::format::{PAGE, PAGE_BYTES, PIECES_MAX, Piece};
 use super::log::{Log, Purpose, Refused};
 use super::object::{Cleaned, DirtyObject};
-use crate::error::{Context, Error, ErrorKind, Result};
+use crate::error::{Context, Error, ErrorKind};
 use crate::request::{Origin, within};
 use parking_lot::{Condvar, Mutex};
 use std::io;
@@ -100,7 +100,7 @@ impl WriteBack {
 
     /// Writes all dirty pages to the cell disks, and all other pages through from now on, until [`Self::cancel_flush`]. Without an
     /// error, no page is dirty on return.
-    pub fn flush(&self) -> Result<()> {
+    pub fn flush(&self) -> crate::error::Result<()> {
         let Some(log) = self.log() else { return Ok(()) };
         log.set_flushing(true);
         loop {
@@ -147,7 +147,7 @@ impl WriteBack {
             });
             // The segments of the batches before are free.
             if let Err(error) = finished {
-                result = Err(error);
+                result = Err(error.into());
                 break;
             }
         }
@@ -183,14 +183,14 @@ impl WriteBack {
         Ok(Some(Cleaned::new(object.clone(), &dirty)))
     }
 
-    /// Makes durable that pages are clean, then calls `forget` for each.
+    /// Writes a durable record which says that pages are clean, then calls `forget` for each element of `cleaned`.
     fn finish(
         &self,
         log: &Log,
         purpose: Purpose,
         cleaned: &[Cleaned],
         forget: impl Fn(&Cleaned) -> u64,
-    ) -> io::Result<()> {
+    ) -> Result<(), Refused> {
         if cleaned.is_empty() {
             return Ok(());
         }
@@ -202,49 +202,47 @@ impl WriteBack {
     }
 
     /// Makes a record without pages durable.
-    fn record(&self, log: &Log, purpose: Purpose, pieces: &[Piece]) -> io::Result<()> {
-        match log.append(purpose, pieces, &[]) {
-            Ok(appended) => log.flush(appended.sequence),
-            Err(Refused::Full) => Err(io::ErrorKind::StorageFull.into()),
-            Err(Refused::Failed(error)) => Err(error),
-        }
+    fn record(&self, log: &Log, purpose: Purpose, pieces: &[Piece]) -> Result<(), Refused> {
+        let appended = log.append(purpose, pieces, &[])?;
+        Ok(log.flush(appended.sequence)?)
     }
 
     /// Runs `change`, which needs space in the log for a record: after a destage if the log is full. The caller holds no lock of
     /// an object.
-    pub(super) fn with_space(&self, mut change: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    ///
+    /// The refusal alone decides, not how full the log is afterwards: a destage of another thread may end in between.
+    pub(super) fn with_space(&self, mut change: impl FnMut() -> Result<(), Refused>) -> io::Result<()> {
         // The error of a destage may be that of another file: only a change that finds no space after it fails.
         let mut destaged = Ok(());
         loop {
             match change() {
-                Err(error)
-                    if error.kind() == io::ErrorKind::StorageFull && self.log().is_some_and(Log::is_nearly_full) =>
-                {
+                Ok(()) => return Ok(()),
+                Err(Refused::Failed(error)) => return Err(error),
+                Err(Refused::Full) => {
                     destaged?;
                     crate::flash::check_may_wait()?;
                     destaged = self.destage();
                 }
-                result => return result,
             }
         }
     }
 
     /// Writes the dirty pages of a range to the cell disks. Afterwards they are not dirty. The caller holds the cleaning lock.
-    pub(super) fn clean(&self, object: &Arc<DirtyObject>, pages: Range<u32>) -> io::Result<()> {
+    pub(super) fn clean(&self, object: &Arc<DirtyObject>, pages: Range<u32>) -> Result<(), Refused> {
         let Some(cleaned) = self.write_down(object, pages)? else { return Ok(()) };
         let Some(log) = self.log() else { return Ok(()) };
         self.finish(log, Purpose::Removal, &[cleaned], Cleaned::finish)
     }
 
-    /// Ends that pages from one on are dirty, because they do not exist any more, or the file is about to be removed. The caller
-    /// holds the cleaning lock.
-    pub(super) fn drop_from(&self, object: &DirtyObject, first: u32) -> io::Result<()> {
+    /// Makes the pages from `first` on clean without writing them to the cell disks: the file became shorter, or is about to be
+    /// removed. The caller holds the cleaning lock.
+    pub(super) fn drop_from(&self, object: &DirtyObject, first: u32) -> Result<(), Refused> {
         let (is_dirty, up_to) = {
             let state = object.state.lock();
             (state.pages.range(first..).next().is_some(), state.last)
         };
         let Some(log) = self.log().filter(|_| is_dirty) else { return Ok(()) };
-        // Without a flash disk, the cell disks say that no record counts.
+        // If all flash disks have failed, the notes of the cell disks already say that no record counts.
         if log.is_alive() {
             let piece = Piece::Clean { object: object.object, first, last: u32::MAX, up_to };
             self.record(log, Purpose::Removal, &[piece])?;

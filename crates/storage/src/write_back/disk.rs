@@ -77,7 +77,7 @@ impl FileStore for WriteBackDisk {
             // A new file may get the inode number.
             self.write_back.drop_from(&object, 0)?;
             object.state.lock().is_removed = true;
-            self.inner.remove(ino, stream)
+            Ok(self.inner.remove(ino, stream)?)
         })?;
         self.write_back.objects.lock().remove(&key);
         Ok(())
@@ -145,7 +145,7 @@ impl WriteBackFile {
     }
 
     /// Writes pages to the log that are dirty afterwards. Returns all others.
-    fn write_dirty(&self, data: &[u8], offset: u64) -> io::Result<Vec<Range<u32>>> {
+    fn write_dirty(&self, data: &[u8], offset: u64) -> Result<Vec<Range<u32>>, Refused> {
         let range = offset..offset + data.len() as u64;
         let pages = pages_of(&range);
         let mut through = Vec::new();
@@ -153,9 +153,8 @@ impl WriteBackFile {
         // With the state locked: the log in which pages are dirty does not end meanwhile.
         let Some(log) = self.write_back.log().filter(|_| !state.is_removed) else { return Ok(vec![pages]) };
         if state.has_failed_record && !log.is_writable() && log.is_alive() {
-            return Err(io::Error::other(
-                "an earlier write of the file to the write-back log failed; restart the cell",
-            ));
+            let message = "an earlier write of the file to the write-back log failed; restart the cell";
+            return Err(io::Error::other(message).into());
         }
         // While the log is nearly full, a commit waits for one write to the cell disks, not for a destage.
         let is_taken = log.takes_pages() && !(is_redo() && log.is_nearly_full());
@@ -201,7 +200,7 @@ impl WriteBackFile {
         state: &mut State,
         pages: &Range<u32>,
         (data, offset): (&[u8], u64),
-    ) -> io::Result<()> {
+    ) -> Result<(), Refused> {
         let (end, is_redo) = (offset + data.len() as u64, is_redo());
         if !is_redo {
             // Before the pages are dirty, and before a sync of them.
@@ -229,10 +228,7 @@ impl WriteBackFile {
             state.has_failed_record = true;
             let appended = log.append(purpose, &[piece], &payload);
             state.has_failed_record = matches!(appended, Err(Refused::Failed(_)));
-            let appended = appended.map_err(|refused| match refused {
-                Refused::Full => io::ErrorKind::StorageFull.into(),
-                Refused::Failed(error) => error,
-            })?;
+            let appended = appended?;
             let (count, added) = (batch.len() as u64, state.add(batch, &appended));
             let counters = &self.write_back.counters;
             counters.dirty_pages.fetch_add(added, Ordering::Relaxed);
@@ -355,7 +351,7 @@ impl DiskFile for WriteBackFile {
             self.write_back.clean(&self.object, pages_of(&(offset..offset.saturating_add(length))))?;
             let result = self.inner.punch(offset, length);
             self.object.require_sync();
-            result
+            Ok(result?)
         })
     }
     fn is_hole(&self, offset: u64, length: u64) -> io::Result<bool> {

@@ -98,6 +98,21 @@ pub enum Refused {
     Failed(io::Error),
 }
 
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Refused> for io::Error {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Full => io::ErrorKind::StorageFull.into(),
+            Refused::Failed(error) => error,
+        }
+    }
+}
+
 /// Where a record was written.
 #[derive(Debug)]
 pub struct Appended {

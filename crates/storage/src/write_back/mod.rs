@@ -14,7 +14,7 @@ mod notes;
 mod object;
 mod recovery;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use disk::WriteBackDisk;
 pub use notes::LackingFiles;
@@ -170,6 +170,9 @@ impl WriteBack {
             );
             return Ok(());
         }
+        // Locked until the log is in use: a sync that began in the former log may still write the names of that log's files, and
+        // must not replace the note about redo of this one.
+        let mut noted = self.noted_files.lock();
         if options.takes_redo {
             // Before the cell disks name the log: no sync of redo waits for this note.
             notes::write_files(
@@ -178,13 +181,11 @@ impl WriteBack {
             )?;
         }
         let log = Log::begin(generation, disks, cell_disks.clone(), options, self.last_log())?;
-        {
-            // The cell disks name files of the former log, which do not count.
-            let mut noted = self.noted_files.lock();
-            noted.clear();
-            self.objects.lock().values().for_each(|object| object.is_noted.store(false, Ordering::Release));
-            self.logs.push(Arc::new(log));
-        }
+        // The present note of files names the generation of the former log, so no file is noted for this one.
+        noted.clear();
+        self.objects.lock().values().for_each(|object| object.is_noted.store(false, Ordering::Release));
+        self.logs.push(Arc::new(log));
+        drop(noted);
         if options.destages_in_background {
             self.destager.start(self).context(|| "could not start the thread that destages".into())?;
         }
@@ -193,7 +194,7 @@ impl WriteBack {
         Ok(())
     }
 
-    /// Returns the log while writes may use it.
+    /// Returns the last log unless it has ended: the one that writes use.
     fn log(&self) -> Option<&Log> {
         self.last_log().filter(|log| !log.is_ended())
     }
@@ -210,8 +211,8 @@ impl WriteBack {
         self.objects.lock().values().cloned().collect()
     }
 
-    /// Makes a disk that joins the group, or returns, say about the log what the others say. The caller keeps the result until
-    /// the disk is accessible.
+    /// Writes the notes about the log to a cell disk that joins the group or returns, so that they are equal to those of the other cell
+    /// disks. The notes do not change while the caller keeps the result: until the disk is accessible, and changes reach it.
     pub fn give_notes_to(&self, disk: &dyn Disk) -> Result<Option<NotesGuard<'_>>> {
         let Some(log) = self.log() else { return notes::give_to(disk, None).map(|()| None) };
         let (files, note) = (self.noted_files.lock(), log.note());

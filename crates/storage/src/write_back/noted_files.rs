@@ -48,12 +48,14 @@ impl WriteBack {
         Ok(())
     }
 
-    /// Ends that files are noted which have no dirty pages. An error is logged: the files remain noted.
+    /// Writes a note without the files that have no dirty page any more. If the cell disks refuse the note, the error is logged, and
+    /// their note still names these files.
     pub(super) fn forget_files(&self, log: &Log) {
         let mut noted = self.noted_files.lock();
         let mut files = BTreeSet::new();
         for object in self.objects() {
-            // In this order: a sync that still finds the object noted covers no page that became dirty after the check.
+            // The flag is cleared before the check of the pages: a sync that reads the flag afterwards writes a note itself, so no page
+            // that becomes dirty after the check is covered by a sync without a note.
             if object.is_noted.swap(false, Ordering::AcqRel) && object.is_dirty() {
                 object.is_noted.store(true, Ordering::Release);
                 files.insert(object.object.ino);

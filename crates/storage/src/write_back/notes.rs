@@ -51,8 +51,8 @@ pub fn read(disks: &dyn CellDisks, is_forced: bool) -> Result<Named> {
         }
         named = match (Note::decode(&bytes), named) {
             (Ok(note), Named::Nothing) => Named::Log(note),
-            // While a flash disk was left out, a crash may have come between the notes: the smaller set was not relied on by
-            // all, but its disks have everything.
+            // The notes differ if a crash came while a failed flash disk was taken off them, one cell disk after the other. Only the
+            // flash disks that all notes name are sure to have everything.
             (Ok(note), Named::Log(other)) if note.generation == other.generation => {
                 Named::Log(Note { value: note.value & other.value, ..note })
             }
@@ -95,12 +95,14 @@ fn write_to(disk: &dyn Disk, name: &str, bytes: &[u8]) -> std::io::Result<()> {
     }
 }
 
-/// Makes a disk that joins the group, or returns, say the same as the others.
+/// Writes the note about the log to a cell disk that joins the group or returns, so that it names the same log as the other cell
+/// disks.
 pub fn give_to(disk: &dyn Disk, note: Option<&Note>) -> Result<()> {
     write_to(disk, NAME, &note.map(Note::encode).unwrap_or_default()).context(|| could_not("write", disk))
 }
 
-/// As [`give_to`], for the files that may lack changes. To be called before the disk names the log.
+/// Writes the note about the files that may lack changes to a cell disk that joins the group or returns. The caller does this before
+/// [`give_to`]: a disk that names the log must name the files, too.
 pub fn give_files_to(disk: &dyn Disk, note: &FilesNote) -> Result<()> {
     write_to(disk, FILES, &note.encode()).context(|| could_not("write", disk))
 }

@@ -121,11 +121,12 @@ impl DirtyObject {
         }
     }
 
-    /// Waits for the sync that runs, except for an internal one while the cell disks have all other changes durably: what it
-    /// covers, the log has, too. None in that case.
+    /// Waits until no other sync of the file runs, and locks out later ones. Returns None without waiting if the running sync is an
+    /// internal one and the cell disks have all changes durably except pages that the log has durably.
     ///
-    /// While `is_internal` is locked and set, no sync of a client runs. Each of them that began has ended, so a change is durable
-    /// if `is_unsynced` is not set: the flag is set after each change, and again by a sync that fails.
+    /// Why the flags are enough: while `is_internal` is locked and set, no sync of a client runs, so each one that began has ended.
+    /// `is_unsynced` is set after each change, and again by a client's sync that fails. If it is not set, a client's sync has made all
+    /// changes durable.
     fn syncing_unless_durable(&self) -> Option<MutexGuard<'_, ()>> {
         if let Some(syncing) = self.syncing.try_lock() {
             return Some(syncing);
@@ -137,8 +138,8 @@ impl DirtyObject {
         (!is_durable).then(|| self.syncing.lock())
     }
 
-    /// Syncs the cell disks for another purpose than a sync of the file. The kernel reports an error of earlier writes once, so
-    /// the next sync of the file repeats the error.
+    /// Runs an internal sync: one of a destage, or of a file that becomes shorter. The kernel reports an error of earlier writes only
+    /// once. If it reports the error here, the next sync of a client fails, too.
     pub fn sync_internally(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let _syncing = self.syncing.lock();
         let _internal = Internal::begin(self);
@@ -149,7 +150,7 @@ impl DirtyObject {
     }
 }
 
-/// Sets a flag when it is dropped, also by a panic.
+/// Sets a flag when it is dropped without [`Self::cancel`]: after an error or a panic.
 struct SetLater<'a>(&'a AtomicBool);
 
 impl SetLater<'_> {
@@ -164,7 +165,7 @@ impl Drop for SetLater<'_> {
     }
 }
 
-/// An internal sync, also one that panics.
+/// Keeps `is_internal` set during an internal sync, and clears it also after a panic.
 struct Internal<'a>(&'a DirtyObject);
 
 impl<'a> Internal<'a> {
@@ -216,7 +217,7 @@ impl Cleaned {
         Piece::Clean { object: self.object.object, first, last, up_to }
     }
 
-    /// Ends that the pages are dirty, except those that were written since. Returns how many.
+    /// Removes the pages from the index, except those that were written since. Returns how many were removed.
     pub fn finish(&self) -> u64 {
         let mut state = self.object.state.lock();
         let mut removed = 0;

@@ -4,13 +4,15 @@
 //! change that wrote the sector; zeros have number 0.
 
 mod crashes;
+mod failures;
 mod model;
+mod races;
 mod rules;
 mod threads;
 
 #[path = "../../../tests/support/breakable_disk.rs"]
 #[allow(dead_code)]
-mod breakable_disk;
+pub(crate) mod breakable_disk;
 #[path = "../../../tests/support/memory_disk.rs"]
 #[allow(dead_code)]
 mod memory_disk;

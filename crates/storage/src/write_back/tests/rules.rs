@@ -4,17 +4,17 @@ use super::model::Model;
 use super::*;
 use std::time::{Duration, Instant};
 
-const INO: u64 = 20;
-const OTHER: u64 = 21;
+pub(super) const INO: u64 = 20;
+pub(super) const OTHER: u64 = 21;
 /// For a thread that waits for something that the rules make impossible.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// For a thread that waits for something that the rules make happen.
-const HOPELESS: Duration = Duration::from_secs(20);
+pub(super) const HOPELESS: Duration = Duration::from_secs(20);
 
 /// Returns false if something does not happen in a time in which it happens without the rule. The outcome must not depend on
 /// the result.
-fn happens(what: impl Fn() -> bool) -> bool {
+pub(super) fn happens(what: impl Fn() -> bool) -> bool {
     let started = Instant::now();
     while !what() && started.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(1));
@@ -22,22 +22,22 @@ fn happens(what: impl Fn() -> bool) -> bool {
     what()
 }
 
-fn wait_for(flag: &AtomicBool) {
+pub(super) fn wait_for(flag: &AtomicBool) {
     while !flag.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-fn eio() -> io::Error {
+pub(super) fn eio() -> io::Error {
     io::Error::from_raw_os_error(libc::EIO)
 }
 
 /// A machine and a process with a file of 8 synced pages, number 1, and page 2 dirty with number 2.
-fn with_dirty_page() -> (Machine, Cell) {
+pub(super) fn with_dirty_page() -> (Machine, Cell) {
     with_dirty_page_on(Machine::new())
 }
 
-fn with_dirty_page_on(machine: Machine) -> (Machine, Cell) {
+pub(super) fn with_dirty_page_on(machine: Machine) -> (Machine, Cell) {
     let cell = machine.start(BOTH, &[]).unwrap();
     for ino in [INO, OTHER] {
         cell.create(ino).unwrap();
@@ -234,7 +234,7 @@ fn with_files() -> (Machine, Cell, Model) {
     (machine, cell, model)
 }
 
-fn only(disk: usize) -> Present {
+pub(super) fn only(disk: usize) -> Present {
     [disk == 0, disk == 1]
 }
 
