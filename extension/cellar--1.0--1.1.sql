@@ -2717,6 +2717,7 @@ BEGIN
            'slots', (SELECT jsonb_agg(jsonb_build_object('time', t, 'by_class', by_class, 'ticks',
                               greatest(1, round(extract(epoch FROM least(t + width, last.end_time) - greatest(t, first.end_time)) * 1000 / period_ms, 3))) ORDER BY t)
                      FROM (SELECT t, max(period_ms) AS period_ms, jsonb_object_agg(class, samples) AS by_class FROM slot GROUP BY t) y, width),
+           'background', (SELECT jsonb_agg(x.query_id) FROM (SELECT query_id FROM event WHERE query_id <> 0 GROUP BY 1 HAVING NOT bool_or(foreground)) x),
            'by_event', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.event, x.type, x.foreground)
                         FROM (SELECT event, nullif(wait_event_type, '') AS type, class, foreground, sum(samples) AS samples FROM event WHERE class <> 'Idle' GROUP BY 1, 2, 3, 4) x),
            'top_sql', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.query_id, x.plan_id, x.event, x.class)
@@ -2959,6 +2960,12 @@ BEGIN
     INTO events FROM e t WHERE bucket = -1 AND waits > 0;
 
   SELECT h.ash, h.sampled INTO ash, sampled FROM awr.sample_data(begin_snap, end_snap, instance, databases, names, events) h;
+  -- Statistics of statements do not tell which processes executed a statement, but samples do.
+  IF jsonb_typeof(ash -> 'background') = 'array' THEN
+    SELECT jsonb_agg(CASE WHEN ash -> 'background' @> (e -> 'query_id') THEN e || '{"backend_type": "background worker"}' ELSE e END) INTO statements
+      FROM jsonb_array_elements(statements) e;
+  END IF;
+  ash := ash - 'background';
   -- A statement that did not end in the period has no statistics, but samples and sessions refer to its text.
   SELECT nullif(coalesce(statements, '[]') || coalesce(jsonb_agg(jsonb_build_object('query_id', t.query_id, 'text', t.query)), '[]'), '[]')
     INTO statements
