@@ -104,6 +104,50 @@ cellar_distinct_private(const CellarDistinct *distinct)
 }
 
 /*
+ * Returns the target of the rows that PostgreSQL's partial aggregation reads, which the
+ * path returns.  PostgreSQL 16 and later neither mark group keys that equal constants
+ * in the target nor add them if they are expressions.
+ */
+PathTarget *
+cellar_partial_input(PlannerInfo *root, const Path *path, const CellarAggregateSpec *aggregation)
+{
+	PathTarget *keys = aggregation->target;
+	PathTarget *input;
+	ListCell   *lc;
+
+	if (aggregation->input != NULL)
+		return aggregation->input;
+	input = copy_pathtarget(path->pathtarget);
+	foreach(lc, keys->exprs)
+	{
+		Index		ref = get_pathtarget_sortgroupref(keys, foreach_current_index(lc));
+		int			found = -1;
+		bool		marked = ref == 0;
+		ListCell   *column;
+
+		foreach(column, input->exprs)
+		{
+			Index		other = get_pathtarget_sortgroupref(input, foreach_current_index(column));
+
+			marked |= other == ref;
+			if (other == 0 && equal(lfirst(column), lfirst(lc)))
+				found = foreach_current_index(column);
+		}
+		if (marked)
+			continue;
+		if (found < 0)
+			add_column_to_pathtarget(input, lfirst(lc), ref);
+		else
+		{
+			if (input->sortgrouprefs == NULL)
+				input->sortgrouprefs = palloc0(list_length(input->exprs) * sizeof(Index));
+			input->sortgrouprefs[found] = ref;
+		}
+	}
+	return set_pathtarget_cost_width(root, input);
+}
+
+/*
  * Creates and costs the path.  Its child is the partial aggregation of rows
  * that the cell passes through, which are expected to be few.
  */
@@ -140,8 +184,7 @@ create_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation)
 	scan->startup_cost = path->startup_cost;
 	scan->total_cost = path->startup_cost;
 	((CustomPath *) scan)->flags = CUSTOMPATH_SUPPORT_PROJECTION;
-	if (aggregation->input != NULL)
-		scan->pathtarget = aggregation->input;
+	scan->pathtarget = cellar_partial_input(root, scan, aggregation);
 	rest = (Path *) create_agg_path(root, rel, scan, aggregation->target,
 									aggregation->group_clause == NIL ? AGG_PLAIN : AGG_HASHED,
 									aggregation->distinct ? AGGSPLIT_SIMPLE : AGGSPLIT_INITIAL_SERIAL,
@@ -254,12 +297,8 @@ cellar_add_final_paths(PlannerInfo *root, RelOptInfo *grouped_rel,
 const char *
 cellar_aggregation_unsuitable(PlannerInfo *root)
 {
-	Query	   *parse = root->parse;
-
-	if (parse->hasTargetSRFs)
+	if (root->parse->hasTargetSRFs)
 		return "the select list contains a set-returning function";
-	if (parse->groupClause != NIL && CellarGroupClause(root) == NIL)
-		return "the group keys cannot be hashed";
 	return NULL;
 }
 
@@ -275,7 +314,10 @@ cellar_has_partial_states(const PlannerInfo *root, const GroupPathExtraData *ext
 	return (extra->flags & GROUPING_CAN_PARTIAL_AGG) != 0;
 }
 
-/* Returns whether a hash table can have the group keys, of all grouping sets together. */
+/*
+ * Returns whether a hash table can have the group keys, of all grouping sets together.  The
+ * flags of PostgreSQL 16 and later do not consider keys that equal constants.
+ */
 bool
 cellar_can_hash_groups(PlannerInfo *root, const GroupPathExtraData *extra)
 {
@@ -283,7 +325,8 @@ cellar_can_hash_groups(PlannerInfo *root, const GroupPathExtraData *extra)
 
 	if (root->parse->groupingSets != NIL)
 		return grouping_is_hashable(group_clause);
-	return group_clause == NIL || (extra->flags & GROUPING_CAN_USE_HASH) != 0;
+	return group_clause == NIL ||
+		((extra->flags & GROUPING_CAN_USE_HASH) != 0 && grouping_is_hashable(group_clause));
 }
 
 /* Returns the expressions of the target that are not aggregates. */

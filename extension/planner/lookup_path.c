@@ -192,8 +192,7 @@ add_paths(const LookupStep *step, CellarAggregateSpec aggregation, List *compone
 
 	/* EXPLAIN shows the cost at the scan too, where the time is spent. */
 	cellar_set_join_costs(joins.path, path);
-	if (aggregation.input != NULL)
-		joins.path->pathtarget = aggregation.input;
+	joins.path->pathtarget = cellar_partial_input(root, joins.path, &aggregation);
 	rest = (Path *) create_agg_path(root, outer, joins.path, aggregation.target,
 									aggregation.group_clause == NIL ? AGG_PLAIN : AGG_HASHED,
 									aggregation.distinct ? AGGSPLIT_SIMPLE : AGGSPLIT_INITIAL_SERIAL,

@@ -62,6 +62,57 @@ SELECT sum(quantity / (id - 5)) FROM sales;
 SELECT show('SELECT DISTINCT region, paid FROM sales');
 SELECT DISTINCT region, paid FROM sales ORDER BY region, paid;
 
+-- Group keys that equal constants: no row for an empty input
+SELECT show('SELECT product, count(*), sum(price) FROM sales WHERE product = ''product 3'' GROUP BY product');
+SELECT show('SELECT product, quantity, max(day) FROM sales WHERE product = ''product 3'' AND quantity = 8 GROUP BY 1, 2 HAVING count(*) > 1');
+SELECT show('SELECT product, quantity, count(DISTINCT region), sum(price) FROM sales WHERE product = ''product 3'' AND quantity = 8 GROUP BY 1, 2');
+SELECT show('SELECT id % 10, count(*) FROM sales WHERE id % 10 = 3 GROUP BY 1');
+CREATE FUNCTION answer(query text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE answer text;
+BEGIN
+  EXECUTE 'SELECT coalesce(string_agg(s::text, '' '' ORDER BY s::text), ''no rows'') FROM (' || query || ') s' INTO answer;
+  RETURN answer;
+END $$;
+SELECT query, answer(query) FROM (VALUES
+  ('SELECT product, count(*), sum(price) FROM sales WHERE product = ''product 3'' GROUP BY product'),
+  ('SELECT product, count(*), sum(price) FROM sales WHERE product = ''product 7'' GROUP BY product'),
+  ('SELECT count(*) + 1 FROM sales WHERE product = ''product 7'' GROUP BY product'),
+  ('SELECT count(*) FROM sales WHERE product = ''product 3'' AND product = ''product 4'' GROUP BY product'),
+  ('SELECT product || ''!'', quantity FROM sales WHERE product = ''product 3'' AND quantity = 8 GROUP BY product, 2'),
+  ('SELECT product, quantity, max(day) FROM sales WHERE product = ''product 3'' AND quantity = 8 GROUP BY 1, 2 HAVING count(*) > 1'),
+  ('SELECT product, quantity, max(day) FROM sales WHERE product = ''product 3'' AND quantity = 8 GROUP BY 1, 2 HAVING count(*) > 1000'),
+  ('SELECT product, paid, count(DISTINCT region), sum(price) FROM sales WHERE product = ''product 3'' AND paid GROUP BY 1, 2'),
+  ('SELECT product, count(DISTINCT region), sum(price) FROM sales WHERE product = ''product 7'' GROUP BY 1'),
+  ('SELECT product, count(DISTINCT region), count(DISTINCT quantity) FROM sales WHERE product = ''product 3'' GROUP BY 1'),
+  ('SELECT product, count(DISTINCT region), count(DISTINCT quantity) FROM sales WHERE product = ''product 7'' GROUP BY 1'),
+  ('SELECT product, region, count(*) FROM sales WHERE product = ''product 3'' GROUP BY 1, 2'),
+  ('SELECT product, grouping(product), count(*) FROM sales WHERE product = ''product 3'' GROUP BY ROLLUP (1)'),
+  ('SELECT id % 10, count(*) FROM sales WHERE id % 10 = 3 GROUP BY 1'),
+  ('SELECT id % 10, count(*) FROM sales WHERE id % 10 = 13 GROUP BY 1'),
+  ('SELECT md5(product), count(*) FROM sales WHERE md5(product) = md5(''product 3'') GROUP BY 1'),
+  ('SELECT DISTINCT product, quantity FROM sales WHERE product = ''product 3'' AND quantity = 8'),
+  ('SELECT DISTINCT product FROM sales WHERE product = ''product 7''')
+) q(query);
+CREATE TABLE parts (a int, b int, c text) PARTITION BY LIST (a);
+CREATE TABLE parts_1 PARTITION OF parts FOR VALUES IN (1);
+CREATE TABLE parts_2 PARTITION OF parts FOR VALUES IN (2, 3);
+INSERT INTO parts SELECT 1 + i % 3, i % 10, 'c' || i % 4 FROM generate_series(1, 6000) i;
+VACUUM ANALYZE parts;
+SET enable_partitionwise_aggregate = on;
+SELECT show('SELECT a, count(*) FROM parts WHERE a = 3 GROUP BY a');
+SELECT query, answer(query) FROM (VALUES
+  ('SELECT a, b, count(*) FROM parts WHERE b = 3 GROUP BY a, b'),
+  ('SELECT a, count(*), max(c COLLATE "C") FROM parts WHERE a = 3 GROUP BY a HAVING count(*) > 5'),
+  ('SELECT a, c, count(*) FROM parts WHERE a = 1 AND c = ''c3'' GROUP BY a, c'),
+  ('SELECT b, count(*) FROM parts WHERE b = 3 GROUP BY b'),
+  ('SELECT a, b, sum(b) FROM parts WHERE b = 11 GROUP BY a, b'),
+  ('SELECT DISTINCT a, b FROM parts WHERE b = 3 AND a = 1')
+) q(query);
+RESET enable_partitionwise_aggregate;
+DROP TABLE parts;
+DROP FUNCTION answer;
+
 -- Aggregates that ignore duplicates
 SELECT substring(line FROM 'Smart Scan Aggregate|Cell Group Key: .*') AS plan FROM show('SELECT count(DISTINCT region) FROM sales') line WHERE line ~ 'Smart Scan Aggregate|Cell Group';
 SELECT substring(line FROM 'Smart Scan Aggregate|Cell Group Key: .*') AS plan FROM show('SELECT paid, count(DISTINCT product), max(region) FILTER (WHERE quantity > 5) FROM sales GROUP BY paid HAVING sum(DISTINCT quantity) > 0') line WHERE line ~ 'Smart Scan Aggregate|Cell Group';

@@ -50,6 +50,13 @@ SELECT q.query, j.* FROM (VALUES
   ('SELECT i.kind + f.id % 2, avg(f.id + i.id) FROM facts f JOIN items i ON f.item = i.id WHERE f.id > 100 GROUP BY 1'),
   ('SELECT i.name, count(*) FROM facts f JOIN items i ON f.item = i.id WHERE i.kind < 0 GROUP BY i.name'),
   ('SELECT i.name, count(*) FROM facts f JOIN items i ON f.item = i.id GROUP BY i.name HAVING count(*) > 500'),
+  -- All keys equal constants: no row without joined rows.
+  ('SELECT i.name, count(*), sum(f.price) FROM facts f JOIN items i ON f.item = i.id WHERE i.name = ''item 3'' GROUP BY i.name'),
+  ('SELECT i.name, count(*) FROM facts f JOIN items i ON f.item = i.id WHERE i.name = ''no item'' GROUP BY i.name'),
+  ('SELECT i.kind, f.word, max(f.id) FROM facts f JOIN items i ON f.item = i.id WHERE i.kind = 3 AND f.word = ''word 3'' GROUP BY 1, 2 HAVING count(*) > 3'),
+  ('SELECT i.kind, count(DISTINCT f.place), count(*) FROM facts f JOIN items i ON f.item = i.id WHERE i.kind = 3 GROUP BY 1'),
+  ('SELECT i.kind, count(DISTINCT f.place), count(*) FROM facts f JOIN items i ON f.item = i.id WHERE i.kind = 30 GROUP BY 1'),
+  ('SELECT DISTINCT i.kind, f.word FROM facts f JOIN items i ON f.item = i.id WHERE i.kind = 3'),
   -- A side may be a subquery, also one that groups rows.
   ('SELECT s.region, count(*) FROM facts f JOIN (SELECT i.id, p.region FROM items i, places p WHERE i.kind = p.id OFFSET 0) s ON f.item = s.id GROUP BY 1'),
   ('SELECT s.n, count(*), sum(f.price) FROM facts f JOIN (SELECT kind, count(*) AS n FROM items GROUP BY kind) s ON f.item = s.kind GROUP BY 1'),
@@ -276,6 +283,8 @@ INSERT INTO shops SELECT i % 100, i % 10 FROM generate_series(1, 5000) i UNION A
 VACUUM (FREEZE, ANALYZE) kinds, shops;
 EXPLAIN (COSTS OFF) SELECT k.name, count(*) FROM facts f, items i, shops s, kinds k
   WHERE f.item = i.id AND f.place = s.id AND i.kind = s.kind AND i.kind = k.id AND k.name IN ('kind 3', 'kind 4') GROUP BY 1;
+EXPLAIN (COSTS OFF) SELECT k.name, count(*) FROM facts f, items i, shops s, kinds k
+  WHERE f.item = i.id AND f.place = s.id AND i.kind = s.kind AND i.kind = k.id AND k.name = 'kind 3' GROUP BY 1;
 SELECT q.query, j.* FROM (VALUES
   ('SELECT k.name, count(*), sum(f.price) FROM facts f, items i, shops s, kinds k WHERE f.item = i.id AND f.place = s.id AND i.kind = s.kind AND i.kind = k.id AND k.name IN (''kind 3'', ''kind 4'') GROUP BY 1'),
   ('SELECT k.name, count(*), max(s.id) FROM facts f, items i, shops s, kinds k WHERE f.item = i.id AND f.place = s.id AND i.kind = s.kind AND s.kind = k.id AND k.id > 7 GROUP BY 1'),

@@ -202,6 +202,8 @@ extern void cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relatio
 									 RelOptInfo *grouped_rel, GroupPathExtraData *extra);
 extern PathTarget *cellar_partial_target(PlannerInfo *root, PathTarget *grouping_target, List *group_clause,
 										 Node *having);
+extern PathTarget *cellar_partial_input(PlannerInfo *root, const Path *path,
+										const CellarAggregateSpec *aggregation);
 extern void cellar_add_final_paths(PlannerInfo *root, RelOptInfo *grouped_rel,
 								   const CellarAggregateSpec *aggregation,
 								   Path *path, GroupPathExtraData *extra);

@@ -7,8 +7,9 @@
 use super::argument::{BooleanExpr, slots_of};
 use super::functions::{Finish, OutputKind, StateKind, find};
 use super::groups::{DISCARD, GroupTable, hash};
-use super::key::{Key, RowCodes};
+use super::key::{Key, RowCodes, encoded_codes};
 use super::partial::stride;
+use super::seen::SeenEntries;
 use super::state::State;
 use super::value_set::{Pair, ValueSet};
 use super::{RUN_ROWS, pruning};
@@ -124,7 +125,8 @@ pub struct DistinctValues {
     strings: GroupTable,
     /// Codes of values, with group numbers.
     set: ValueSet,
-    /// The codes of the run's rows.
+    seen: SeenEntries,
+    /// The codes of the run's rows. A row whose value is already in the set of its group counts as NULL.
     codes: RowCodes,
     pairs: Vec<Pair>,
 }
@@ -137,6 +139,7 @@ impl Default for DistinctValues {
         Self {
             strings: GroupTable::new(WORDS - 1, false),
             set: ValueSet::default(),
+            seen: SeenEntries::default(),
             codes: RowCodes::default(),
             pairs: Vec::new(),
         }
@@ -148,6 +151,7 @@ impl DistinctValues {
     pub fn clear(&mut self) {
         self.strings.clear();
         self.set = ValueSet::default();
+        self.seen = SeenEntries::default();
     }
 
     /// The number of values in all sets.
@@ -157,7 +161,18 @@ impl DistinctValues {
 
     /// Returns the bytes in use, plus the bytes that are allocated to add `values` values.
     pub fn bytes_with(&self, values: usize) -> usize {
-        self.strings.bytes_with(0) + self.set.bytes_with(values)
+        self.strings.bytes_with(0) + self.set.bytes_with(values) + self.seen.bytes()
+    }
+
+    /// Prepares [`Self::eval`] for a run whose groups are less than `groups`. `grant` says whether more bytes of memory are granted.
+    pub fn start_run(
+        &mut self,
+        plan: &DistinctPlan,
+        rows: RowSet<'_>,
+        groups: usize,
+        grant: impl FnOnce(usize) -> bool,
+    ) {
+        self.seen.start_run(plan.argument.encoded(rows), rows.encoded_columns.chunk_id, groups, grant);
     }
 
     /// Computes the values and the filter of a run's rows, and assigns [`DISCARD`] to rows for which they could not be computed.
@@ -172,7 +187,16 @@ impl DistinctValues {
     ) -> bool {
         let mut discards = false;
         self.codes.clear(run.len() * WORDS);
-        plan.argument.codes(0, rows, run, cache, &mut self.strings, &mut self.codes);
+        match plan.argument.encoded(rows).filter(|_| self.seen.is_used()) {
+            Some(encoded) => {
+                self.codes.words.as_chunks_mut::<WORDS>().0.iter_mut().for_each(|row| row[1] = 1);
+                let unseen = self.seen.unseen(encoded, groups);
+                unseen.iter().for_each(|row| self.codes.words[*row as usize * WORDS + 1] = 0);
+                let unseen = unseen.iter().map(|row| *row as usize);
+                encoded_codes(encoded, 0, unseen, &mut self.strings, &mut self.codes.words);
+            }
+            None => plan.argument.codes(0, rows, run, cache, &mut self.strings, &mut self.codes),
+        }
         if let Some(filter) = &plan.filter {
             let truths = filter.eval(rows, run, cache);
             let words = self.codes.words.as_chunks_mut::<WORDS>().0;
@@ -203,6 +227,7 @@ impl DistinctValues {
             count += usize::from(row[1] == 0 && *group != DISCARD);
         }
         self.set.insert_all(&self.pairs[..count]);
+        self.seen.note(groups, |row| self.codes.words[row * WORDS + 1] == 0);
     }
 
     /// Adds the sets of another table: `groups[i]` is the group of the other table's group `i`.

@@ -134,7 +134,7 @@ impl Key {
     ) {
         let row_words = table.words();
         if let Some(encoded) = self.encoded(rows) {
-            return encoded_codes(encoded, number, table, &mut codes.words);
+            return encoded_codes(encoded, number, 0..encoded.codes.len(), table, &mut codes.words);
         }
         if let Some(fast) = &self.fast {
             let lanes = fast.eval(rows, selected, cache);
@@ -325,16 +325,23 @@ impl Key {
     }
 }
 
-/// [`Key::codes`] from encoded values.
-fn encoded_codes(encoded: &EncodedColumn<'_>, number: usize, table: &mut GroupTable, rows: &mut [u64]) {
+/// [`Key::codes`] from the encoded values of the rows `among`.
+pub fn encoded_codes(
+    encoded: &EncodedColumn<'_>,
+    number: usize,
+    among: impl ExactSizeIterator<Item = usize>,
+    table: &mut GroupTable,
+    rows: &mut [u64],
+) {
     let words = table.words();
     // If the list of strings is not much longer than the run, each string is looked up only once.
     let mut known = match encoded.encoding {
-        CodeEncoding::Strings(strings) if strings.count() <= 4 * encoded.codes.len() => vec![None; strings.count()],
+        CodeEncoding::Strings(strings) if strings.count() <= 4 * among.len() => vec![None; strings.count()],
         _ => Vec::new(),
     };
     let (mut long, mut long_rows): (Vec<&[u8]>, Vec<usize>) = (Vec::new(), Vec::new());
-    for (index, (code, row)) in encoded.codes.iter().zip(rows.chunks_exact_mut(words)).enumerate() {
+    for index in among {
+        let (code, row) = (&encoded.codes[index], &mut rows[index * words..(index + 1) * words]);
         if encoded.is_null(index) {
             row[words - 1] |= 1 << number;
             continue;

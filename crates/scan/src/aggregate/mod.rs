@@ -22,6 +22,7 @@ mod partial;
 mod partitions;
 mod plan;
 mod pruning;
+mod seen;
 mod state;
 mod strings;
 mod total;

@@ -247,8 +247,10 @@ impl Queries<'_> {
         let keys: Vec<String> = (0..self.rng.below(4)).map(|_| self.key()).collect();
         let condition = if self.rng.chance(30) { "true" } else { condition };
         if !keys.is_empty() && self.rng.chance(12) {
+            let condition = self.with_constant_keys(&keys, condition);
             return format!("SELECT DISTINCT {} FROM {t} WHERE {condition}", keys.join(", "));
         }
+        let condition = self.with_constant_keys(&keys, condition);
         // If all aggregates ignore duplicates, the cell can remove duplicates.
         let distinct = self.rng.chance(12);
         let mut items: Vec<String> = (0..self.rng.below(5)).map(|_| self.aggregate(distinct)).collect();
@@ -287,6 +289,23 @@ impl Queries<'_> {
         sql
     }
 
+    /// Returns the condition, perhaps with an equality of a constant for each key that is a column. PostgreSQL may remove such keys.
+    fn with_constant_keys(&mut self, keys: &[String], condition: &str) -> String {
+        let mut condition = condition.to_owned();
+        if !self.rng.chance(12) {
+            return condition;
+        }
+        for key in keys {
+            let column = self.table.columns.iter().find(|column| column.name == *key).map(|column| column.of);
+            if let Some(of) = column {
+                condition = format!("({condition}) AND {key} = {}", self.literal(of));
+            } else if key == "id" {
+                condition = format!("({condition}) AND id = {}", self.rng.below(600));
+            }
+        }
+        condition
+    }
+
     /// Returns several grouping sets of the keys, perhaps also none of them, or one twice.
     fn grouping_sets(&mut self, keys: &[String]) -> String {
         let all = keys.join(", ");
@@ -314,6 +333,7 @@ impl Queries<'_> {
         let condition = if self.rng.chance(60) { "true" } else { condition };
         let mut keys: Vec<String> = (0..1 + self.rng.below(3)).map(|_| self.key()).collect();
         keys.dedup();
+        let condition = self.with_constant_keys(&keys, condition);
         if self.rng.chance(10) {
             keys.push("1".to_owned());
         }

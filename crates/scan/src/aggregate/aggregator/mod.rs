@@ -163,7 +163,7 @@ impl Aggregator {
 
     /// Whether the account grants these bytes.
     fn is_granted(&mut self, bytes: usize) -> bool {
-        bytes <= MEMORY_BYTES_FREE || self.memory.cover((bytes + bytes / GRANT_MARGIN) as u64)
+        is_granted(&mut self.memory, bytes)
     }
 
     /// The bytes in use, plus the bytes that are allocated to add `groups` groups or distinct values.
@@ -272,6 +272,11 @@ impl Aggregator {
         }
         if !self.assign_groups(plan, rows, run, marks, &mut cache) {
             return false;
+        }
+        if let Some(distinct) = &plan.distinct {
+            let bytes = self.bytes_with(RUN_ROWS);
+            let memory = &mut self.memory;
+            self.distinct.start_run(distinct, rows, self.table.len(), |more| is_granted(memory, bytes + more));
         }
         let numbers = &mut self.groups.numbers;
         let mut uncertain = uncertain;
@@ -408,6 +413,11 @@ impl Aggregator {
         self.rows = 0;
         self.magnitude = 0;
     }
+}
+
+/// Whether the account of `memory` grants these bytes.
+fn is_granted(memory: &mut Grant, bytes: usize) -> bool {
+    bytes <= MEMORY_BYTES_FREE || memory.cover((bytes + bytes / GRANT_MARGIN) as u64)
 }
 
 /// Discards all rows of a source if one of them is discarded.
