@@ -56,7 +56,7 @@ pub fn import(repository: &mut Repository, file: &Path) -> Result<Vec<Imported>,
     Ok(imported)
 }
 
-/// Each export numbers its masked names anew, so that `table_1` of one export is not `table_1` of another. Refuses AWR snapshots
+/// Each export numbers its masked names from 1, so that `table_1` of one export is not `table_1` of another. Refuses AWR snapshots
 /// for an instance that has AWR snapshots of another export.
 fn check_masked_names(transaction: &mut Transaction<'_>, imported: &[Imported]) -> Result<(), Failure> {
     for added in imported.iter().filter(|added| added.snapshots > 0) {
@@ -67,8 +67,8 @@ fn check_masked_names(transaction: &mut Transaction<'_>, imported: &[Imported]) 
                 "AWR instance \"{}\" already has AWR snapshots of another export",
                 added.instance
             ))
-            .detail("Each export numbers its masked names anew: the names of two exports contradict each other. Nothing was imported.")
-            .hint("Export all AWR snapshots to one file, or import each file into a database of its own."));
+            .detail("Each export numbers its masked names from 1: the names of two exports contradict each other. Nothing was imported.")
+            .hint("Export all AWR snapshots to one file, or import each file into another database."));
         }
     }
     Ok(())
