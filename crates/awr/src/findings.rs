@@ -2,6 +2,9 @@
 
 use crate::document::Measure;
 
+/// The least average active sessions at which a cost is a problem or a symptom.
+pub const NEARLY_IDLE_SESSIONS: f64 = 0.01;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A cause that can be removed.
@@ -58,6 +61,18 @@ pub struct Finding {
     pub recommendations: Vec<Recommendation>,
 }
 
+impl Finding {
+    /// Makes a cost of a nearly idle instance a piece of information: its share of DB time says nothing about a problem.
+    pub(crate) fn demote(&mut self) {
+        if self.impact.is_some() {
+            self.kind = Kind::Information;
+            for recommendation in &mut self.recommendations {
+                recommendation.benefit_percent = None;
+            }
+        }
+    }
+}
+
 /// The result of all rules.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
@@ -67,4 +82,18 @@ pub struct Findings {
     pub without_impact: Vec<&'static str>,
     /// Areas whose figures are missing.
     pub not_judged: Vec<&'static str>,
+    /// Average active sessions, if fewer than [`NEARLY_IDLE_SESSIONS`]: shares of DB time are no problems then.
+    pub nearly_idle: Option<f64>,
+}
+
+impl Findings {
+    /// Demotes the costs of a nearly idle instance, and orders the findings: by kind, then by impact, greatest first.
+    pub(crate) fn arrange(&mut self, average_active_sessions: Measure) {
+        self.nearly_idle = average_active_sessions.filter(|sessions| *sessions < NEARLY_IDLE_SESSIONS);
+        if self.nearly_idle.is_some() {
+            self.findings.iter_mut().for_each(Finding::demote);
+        }
+        let impact = |finding: &Finding| finding.impact.map_or(0.0, |impact| impact.us);
+        self.findings.sort_by(|a, b| a.kind.cmp(&b.kind).then(impact(b).total_cmp(&impact(a))));
+    }
 }

@@ -138,3 +138,58 @@ fn names_of_sessions_cannot_inject_markup() {
     let page = html(&of(&[built(&value)]));
     assert!(!page.contains("<script>alert") && !page.contains("</td><script>") && !page.contains("<b>"));
 }
+
+#[test]
+fn a_filter_without_samples_is_told_from_an_idle_interval() {
+    let idle = json!({ "format": 1, "kind": "ash", "elapsed_us": 60e6, "history": { "samples": 0, "time_us": 0, "stderr_us": 0,
+        "filters": [{ "dimension": "database", "value": "sohp" }] } });
+    let page = text(&of(&[built(&idle)]));
+    assert!(
+        page.contains("No sample matches the filter.") && !page.contains("No session was active in a sample."),
+        "{page}"
+    );
+}
+
+#[test]
+fn figures_and_short_texts_are_never_cut() {
+    let mut value = document();
+    value["history"]["top_sessions"] = json!([{ "pid": 4712, "event": "CPU", "class": "CPU", "role": "r".repeat(30), "application": "a".repeat(60),
+        "consumer_group": "consumers_of_the_shop", "database": "a_database_of_a_shop", "backend_type": "client backend", "temp_bytes": 9_003_008,
+        "samples": 2, "time_us": 2e6, "stderr_us": 1_414_214 }]);
+    let text = text(&of(&[built(&value)]));
+    let section = text
+        .split("Top Sessions")
+        .nth(1)
+        .unwrap()
+        .split("------------------------------------------------------\n")
+        .next()
+        .unwrap();
+    for whole in ["sampled ±1.41s", "client backend", "CPU + Wait for CPU", "a_database_of_a_shop", "8.6M"] {
+        assert!(section.contains(whole), "{whole} is cut in\n{section}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+}
+
+#[test]
+fn averages_refer_to_the_time_that_the_samples_cover() {
+    let mut value = document();
+    value["history"]["covered_us"] = json!(300e6);
+    value["history"]["covered_begin"] = json!("2026-11-23T10:35:00+00:00");
+    value["history"]["covered_end"] = json!("2026-11-23T10:40:00+00:00");
+    let page = text(&of(&[built(&value)]));
+    let note =
+        "Samples cover 5.00 of 10.00 minutes, from 23-Nov-26 10:35:00 to 23-Nov-26 10:40:00: averages refer to them";
+    assert!(page.contains(note), "{page}");
+    assert!(
+        page.lines().any(|line| line.contains("Average Active Sessions:") && line.trim_end().ends_with("2.00")),
+        "{page}"
+    );
+    // A document that does not tell the covered time.
+    let mut value = document();
+    value["history"]["filters"] = json!([]);
+    let whole = text(&of(&[built(&value)]));
+    assert!(!whole.contains("All samples are"), "{whole}");
+    value["history"]["slots"][0]["samples"] = json!(0);
+    let half = text(&of(&[built(&value)]));
+    assert!(half.contains("All samples are from 23-Nov-26 10:35:00 to 23-Nov-26 10:40:00"), "{half}");
+}

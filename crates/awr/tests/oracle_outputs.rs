@@ -189,6 +189,26 @@ fn an_area_with_a_finding_is_not_listed_as_one_without_impact() {
     assert!(!findings.without_impact.contains(&"CPU"), "{findings:?}");
 }
 
+/// Of a host with many CPUs, a single session that computes leaves most of them idle.
+#[test]
+fn an_interval_that_leaves_most_cpus_idle_is_not_bound_by_cpu() {
+    let bound = |db_time_s: f64, cpus: u32| {
+        let document = format!(
+            r#"{{"format": 1, "elapsed_us": 3.6e9, "db_time_us": {us}, "instance": {{"name": "shop", "cpus": {cpus}}},
+            "time_model": [{{"name": "DB CPU", "us": {us}}}]}}"#,
+            us = db_time_s * 1e6
+        );
+        let document = parse(document.as_bytes()).unwrap().remove(0);
+        let output = render::render(&report::instance(&document), Format::Json);
+        let findings = oracle::findings::judge(&read("own.json", &output)).findings;
+        findings.into_iter().find(|finding| finding.id == "cpu-bound").expect("a finding").kind.name()
+    };
+    assert_eq!(bound(3_600.0, 2), "PROBLEM");
+    assert_eq!(bound(3_600.0, 16), "SYMPTOM");
+    // Fewer than 0.01 average active sessions.
+    assert_eq!(bound(30.0, 2), "INFORMATION");
+}
+
 #[test]
 fn a_report_without_figures_leads_to_no_claim() {
     let advice = advice::advise(&text(&[("Latch Activity", "Name     Gets\n-------- ----\na           1")]));

@@ -455,7 +455,14 @@ fn a_diff_ranks_changes_by_their_share_of_db_time() {
     // Sizes and periods of different length compare by rates.
     let half = Builder::healthy().set("/elapsed_us", 0.5 * HOUR_US).set("/db_time_us", HOUR_US).build();
     let report = difference(&Builder::healthy().build(), &half);
-    assert!(text(&report).contains("DB time per second of the second period: +0.0 %"));
+    assert!(text(&report).contains("DB time per second of the second period: 0.0 % more than the first"));
+    for (sessions, expected) in
+        [(137.0, "137 times the first"), (2.5, "2.5 times the first"), (0.4, "60.0 % less than the first")]
+    {
+        let second = Builder::healthy().set("/db_time_us", 2.0 * HOUR_US * sessions).build();
+        let report = difference(&Builder::healthy().build(), &second);
+        assert!(text(&report).contains(&format!("of the second period: {expected}")), "{expected}");
+    }
 }
 
 #[test]
@@ -648,4 +655,124 @@ fn flash_cache_and_resource_management_have_sections() {
     let groups = report.split("IORM by Consumer Group").nth(1).unwrap();
     let row = groups.lines().find(|line| line.starts_with("archive")).unwrap();
     assert!(row.contains("batch") && row.contains("3,000.0") && row.contains("2.00ms"), "{row}");
+}
+
+#[test]
+fn a_verdict_about_reads_explains_the_time() {
+    let row = |snap_id: i64, calls: f64, ms: f64, logical: f64, physical: f64, cpu_ms: f64| {
+        json!({ "snap_id": snap_id, "query_id": 7, "plan_id": 1, "calls": calls, "elapsed_us": calls * ms * 1e3, "cpu_us": calls * cpu_ms * 1e3,
+            "logical_reads": calls * logical, "physical_reads": calls * physical })
+    };
+    let verdict = |rows: Value, samples: Value| {
+        let builder =
+            Builder::healthy().set("/plan_history", rows).set("/begin/snap_id", 1).set("/ash/top_sql", samples);
+        let report = instance(&builder.build());
+        let section = report.sections.iter().find(|section| section.id == "plan-changes").unwrap();
+        section.tables().next().unwrap().rows[1][9].print()
+    };
+    let sampled = |event: &str, class: &str, samples: f64| json!([{ "query_id": 7, "event": event, "class": class, "samples": samples }]);
+    // An UPDATE waited for a row lock: some more blocks do not explain 500 times the time.
+    let locked = json!([row(1, 400.0, 200.0, 7.8, 0.8, 1.0), row(2, 400.0, 106_000.0, 9.6, 0.0, 1.0)]);
+    assert_eq!(
+        verdict(locked.clone(), sampled("transactionid", "Application", 9.0)),
+        "same plan, slower for another reason, 530.0x: mostly transactionid (Application)"
+    );
+    assert_eq!(verdict(locked, json!([])), "same plan, slower for another reason, 530.0x");
+    // Two reads do not take 9 seconds.
+    let starved = json!([row(1, 400.0, 1_000.0, 900.0, 2.0, 30.0), row(2, 400.0, 10_000.0, 900.0, 2.0, 40.0)]);
+    assert_eq!(
+        verdict(starved, sampled("CPU", "CPU", 40.0)),
+        "same plan, slower for another reason, 10.0x: mostly on a CPU or waiting for one"
+    );
+    let computing = json!([row(1, 400.0, 1_000.0, 900.0, 2.0, 900.0), row(2, 400.0, 10_000.0, 900.0, 2.0, 9_000.0)]);
+    assert_eq!(verdict(computing, json!([])), "same plan, more CPU time, 10.0x slower");
+    let slower = json!([row(1, 400.0, 1_000.0, 900.0, 800.0, 30.0), row(2, 400.0, 10_000.0, 900.0, 800.0, 40.0)]);
+    assert_eq!(verdict(slower.clone(), json!([])), "same plan, slower storage, 10.0x");
+    // Reads that could explain the time, but the samples show a lock.
+    assert_eq!(
+        verdict(slower, sampled("tuple", "Application", 36.0)),
+        "same plan, slower for another reason, 10.0x: mostly tuple (Application)"
+    );
+    let larger = json!([row(1, 400.0, 1_000.0, 900.0, 2.0, 30.0), row(2, 400.0, 10_000.0, 9_000.0, 2.0, 40.0)]);
+    assert_eq!(verdict(larger, json!([])), "same plan, more reads, 10.0x");
+    let uncached = json!([row(1, 400.0, 10.0, 900.0, 0.0, 9.0), row(2, 400.0, 1_000.0, 900.0, 800.0, 9.0)]);
+    assert_eq!(verdict(uncached, json!([])), "same plan, more reads, 100.0x");
+}
+
+#[test]
+fn a_statistic_that_did_not_grow_is_zero() {
+    let report = |version: f64| {
+        let statistics = json!([{ "name": "session logical reads", "value": 1000 }, { "name": "pg_stat_bgwriter.buffers_alloc", "value": 10 },
+            { "name": "pg_stat_wal.wal_bytes", "value": 1000 }]);
+        instance(
+            &Builder::healthy().set("/statistics", statistics).set("/instance/server_version_num", version).build(),
+        )
+    };
+    let cell = |report: &Report, id: &str, column: &str| {
+        let table = report.sections.iter().find(|section| section.id == id).unwrap().tables().next().cloned().unwrap();
+        table.column(column).map(|column| table.rows[0][column].print())
+    };
+    let zero = || Some("0".to_owned());
+    let old = report(150_020.0);
+    for (id, column) in [
+        ("buffer-pool", "Physical Writes"),
+        ("buffer-pool", "Backend Writes"),
+        ("checkpoints", "Checkpoints requested"),
+        ("checkpoints", "Bgwriter Buffers"),
+        ("checkpoints", "Backend Buffers"),
+        ("checkpoints", "Backend Syncs"),
+    ] {
+        assert_eq!(cell(&old, id, column), zero(), "{id} {column}");
+    }
+    assert!(
+        text(&old).lines().any(|line| line.starts_with("WAL buffers full") && line.contains(" 0 ")),
+        "{}",
+        text(&old)
+    );
+    // PostgreSQL 17 does not count writes of sessions in pg_stat_bgwriter.
+    let new = report(170_002.0);
+    assert_eq!(cell(&new, "buffer-pool", "Backend Writes"), None);
+    assert_eq!(cell(&new, "checkpoints", "Checkpoints requested"), zero());
+}
+
+#[test]
+fn the_shares_of_the_hosts_cpus_add_up_to_100() {
+    let os = |name: &str, us: f64| json!({ "name": name, "value": us, "unit": "us" });
+    let times = json!([
+        os("BUSY_TIME", 227e6),
+        os("IDLE_TIME", 73e6),
+        os("IOWAIT_TIME", 8e6),
+        os("USER_TIME", 63e6),
+        os("NICE_TIME", 92e6),
+        os("SYS_TIME", 70e6),
+        os("IRQ_TIME", 1.5e6),
+        os("STEAL_TIME", 0.5e6)
+    ]);
+    let document = Builder::healthy().set("/os", times).build();
+    let other = document.clone();
+    for (report, id, columns) in [
+        (instance(&document), "host-cpu", ["%User", "%Nice", "%System", "%Steal", "%Idle"]),
+        (global(&[document, other]), "os-statistics", ["% Usr", "% Nice", "% Sys", "% Steal", "% Idl"]),
+    ] {
+        let table = report.sections.iter().find(|section| section.id == id).unwrap().tables().next().unwrap();
+        let sum: f64 = columns.iter().filter_map(|column| table.rows[0][table.column(column).unwrap()].number()).sum();
+        assert!((sum - 100.0).abs() < 1e-6, "{id}: {sum}");
+    }
+}
+
+#[test]
+fn the_head_of_each_report_says_that_times_are_utc() {
+    let document = || Builder::healthy().build();
+    let statement = parse(&Builder::healthy().set("/kind", "sql").json()).unwrap().remove(0);
+    for report in [
+        instance(&document()),
+        global(&[document(), document()]),
+        difference(&document(), &document()),
+        of(&[statement]),
+    ] {
+        let head: Vec<_> =
+            report.sections.iter().filter(|section| matches!(&*section.id, "header" | "instances")).collect();
+        assert_eq!(head.len(), 1);
+        assert!(head[0].notes.iter().any(|note| note == "Times are UTC"), "{}", report.title);
+    }
 }

@@ -3,6 +3,8 @@
 use crate::support::{Builder, HOUR_US, REPORT, SECOND_US, SELECT, UPDATE};
 use cellar_awr::document::parse;
 use cellar_awr::findings::{Finding, Findings, Kind};
+use cellar_awr::render::text;
+use cellar_awr::report::instance;
 use cellar_awr::rules::{RULES, judge};
 use cellar_awr::sql_id;
 use serde_json::json;
@@ -682,4 +684,79 @@ fn the_noisy_neighbour_is_found_by_the_bytes_on_the_disks_of_the_cells() {
     assert!(
         found.evidence.iter().any(|evidence| evidence.text.contains("waited 3.00s in the queues of the cell disks"))
     );
+}
+
+#[test]
+fn the_benefit_of_cores_is_at_most_the_run_queue_time_inside_db_time() {
+    // 2 hours of DB time - 0.9 of CPU - 1.02 of waits leave 0.08 for the run queue, of 3 hours that processes waited for a core.
+    let busy_host =
+        Builder::healthy().set("/databases/0/run_queue_us", 3.0 * HOUR_US).event("VacuumDelay", "Other", 0.4 * HOUR_US);
+    let findings = judge(&busy_host.build());
+    let finding = found(&findings, "cpu-run-queue");
+    let percent = finding.impact.and_then(|impact| impact.percent).expect("an impact");
+    assert!((10.0..30.0).contains(&percent), "{finding:?}");
+    assert_eq!(finding.recommendations[0].benefit_percent, Some(percent));
+    let text = &finding.evidence[0].text;
+    assert!(text.contains("waited 10,800.00s for a core, also while they started, waited or were idle"), "{text}");
+    assert!(!text.contains("150.0 %") && !text.contains("100.0 %"), "{text}");
+}
+
+/// A nearly idle instance spends most of its little DB time with something.
+#[test]
+fn a_cost_of_a_nearly_idle_instance_is_no_problem() {
+    let waiting = |elapsed_us: f64| {
+        let builder = Builder::healthy().event("transactionid", "Application", 1.9 * HOUR_US);
+        builder.set("/elapsed_us", elapsed_us).set("/databases/0/frozen_age", 400_000_000).build()
+    };
+    let findings = judge(&waiting(300.0 * HOUR_US));
+    let finding = found(&findings, "lock-waits");
+    assert_eq!((finding.kind, finding.recommendations[0].benefit_percent), (Kind::Information, None));
+    // A condition without a cost does not depend on the activity.
+    assert_eq!(found(&findings, "freeze-age").kind, Kind::Problem);
+    assert!(findings.findings.is_sorted_by_key(|finding| finding.kind), "{findings:#?}");
+    let report = text(&instance(&waiting(300.0 * HOUR_US)));
+    assert!(report.contains("The instance was nearly idle, 0.0067 average active sessions"), "{report}");
+    let findings = judge(&waiting(100.0 * HOUR_US));
+    assert_eq!((found(&findings, "lock-waits").kind, findings.nearly_idle), (Kind::Problem, None));
+}
+
+fn executed(worker: &str) -> Builder {
+    let service = |kind: &str, application: &str, us: f64| json!({ "database": "shop", "backend_type": kind, "application": application, "execute_us": us, "active_us": us });
+    let mut archive = service("client backend", "reports", 0.2 * HOUR_US);
+    archive["database"] = json!("archive");
+    Builder::healthy()
+        .set(
+            "/services",
+            json!([service("client backend", "shopd", HOUR_US), archive, service("background worker", worker, 0.0)]),
+        )
+        .push("/time_model", json!({ "name": "sql execute elapsed time", "us": 5.0 * HOUR_US }))
+        .push(
+            "/statements",
+            json!({ "query_id": 77, "plan_id": 1, "database": "shop", "role": "postgres", "calls": 60,
+            "text": "SELECT awr.sum_samples()", "elapsed_us": 3.0 * HOUR_US, "cpu_us": HOUR_US }),
+        )
+}
+
+#[test]
+fn statements_of_background_workers_are_no_part_of_db_time() {
+    let with_type = executed("worker").set("/statements/3/elapsed_us", 0.5 * HOUR_US);
+    let with_type = with_type.set("/statements/3/backend_type", "background worker").build();
+    // Without the type, the statement took longer than all sessions of its database executed.
+    for document in [executed("worker").build(), with_type] {
+        assert!(!ids(&judge(&document)).contains(&"top-sql"), "{:#?}", judge(&document));
+        let report = instance(&document);
+        let table = |id: &str| {
+            report.sections.iter().find(|section| section.id == id).unwrap().tables().next().unwrap().clone()
+        };
+        let list = table("sql-elapsed-time");
+        let share = list.column("%Total").unwrap();
+        assert_eq!(list.rows[0][share].print(), "", "{list:?}");
+        assert!(list.rows[1..].iter().all(|row| !row[share].print().is_empty()), "{list:?}");
+        let executed = table("time-model-databases");
+        assert_eq!(executed.rows[0][executed.column("Execute (s)").unwrap()].print(), "3,600.00");
+        let report = text(&report);
+        assert!(report.contains("Captured SQL account for 20.5% of Total DB Time"), "{report}");
+        assert!(report.contains("their time is no part of DB time"), "{report}");
+        assert!(!report.contains("250.00") && !report.contains("18,000.00"), "{report}");
+    }
 }

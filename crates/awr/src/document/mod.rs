@@ -26,6 +26,7 @@ pub mod time;
 mod validate;
 mod value;
 
+pub use normalize::is_foreground_type;
 pub use server::*;
 pub use sessions::*;
 pub use sql::*;
@@ -36,6 +37,7 @@ pub use value::{List, Text};
 
 use serde::Deserialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// The document format that this release reads.
 pub const FORMAT: u64 = 1;
@@ -99,12 +101,39 @@ records! {
 }
 
 impl Document {
-    /// Returns a statistic by name, or from the columns of PostgreSQL's views that stand for the statistic.
+    /// Returns a statistic by name, or from the columns of PostgreSQL's views that stand for the statistic; 0 if the document has
+    /// another column of the view, because a repository stores the columns that increased.
     pub fn statistic(&self, name: &str) -> Measure {
         let find = |name: &str| self.statistics.iter().find(|statistic| &*statistic.name == name)?.value;
-        find(name).or_else(|| {
-            let columns = names::COLUMNS.iter().filter(|(statistic, ..)| *statistic == name);
-            columns.filter_map(|(_, column, factor)| find(column).map(|value| value * factor)).next()
+        find(name)
+            .or_else(|| {
+                let columns = names::COLUMNS.iter().filter(|(statistic, ..)| *statistic == name);
+                columns.filter_map(|(_, column, factor)| find(column).map(|value| value * factor)).next()
+            })
+            .or_else(|| self.did_not_increase(name).then_some(0.0))
+    }
+
+    /// Whether a statistic is absent because it did not increase: the server's release has its column, and the document contains
+    /// columns of the views that are read together.
+    fn did_not_increase(&self, name: &str) -> bool {
+        let has_any = |views: &[&str]| {
+            let is_of =
+                |name: &str| views.iter().any(|view| name.strip_prefix(view).is_some_and(|rest| rest.starts_with('.')));
+            self.statistics.iter().any(|statistic| is_of(&statistic.name))
+        };
+        let Some(version) = self.instance.server_version_num.map(|number| (number / 1e4).floor()) else { return false };
+        if name == names::PHYSICAL_WRITES {
+            return has_any(&names::WRITERS);
+        }
+        names::COLUMNS.iter().filter(|(statistic, ..)| *statistic == name).any(|(_, column, _)| {
+            let view = column.split('.').next().unwrap_or("");
+            let is_in_release = match view {
+                "pg_stat_checkpointer" => version >= 17.0,
+                "pg_stat_bgwriter" => version < 17.0 || names::BGWRITER_COLUMNS.contains(column),
+                "pg_stat_wal" => version < 18.0 || names::WAL_COLUMNS.contains(column),
+                _ => false,
+            };
+            is_in_release && if names::WRITERS.contains(&view) { has_any(&names::WRITERS) } else { has_any(&[view]) }
         })
     }
 
@@ -112,6 +141,17 @@ impl Document {
     /// statistics that increased.
     pub fn statistic_beside(&self, name: &str, same_source: &str) -> Measure {
         self.statistic(name).or_else(|| self.statistic(same_source).map(|_| 0.0))
+    }
+
+    /// Time in which sessions executed statements, by database; None if the document does not tell it by application.
+    pub fn executed_us(&self) -> Option<BTreeMap<&str, f64>> {
+        let mut executed: BTreeMap<&str, f64> = BTreeMap::new();
+        for service in &self.services {
+            if let Some(us) = service.execute_us {
+                *executed.entry(&service.database).or_default() += us;
+            }
+        }
+        executed.values().any(|us| *us > 0.0).then_some(executed)
     }
 
     /// Returns a time of the time model by name, in microseconds.

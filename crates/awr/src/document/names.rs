@@ -102,3 +102,11 @@ pub(super) const COLUMNS: [(&str, &str, f64); 25] = [
     (BACKEND_FSYNCS, "pg_stat_bgwriter.buffers_backend_fsync", 1.0),
     (BUFFERS_ALLOCATED, "pg_stat_bgwriter.buffers_alloc", 1.0),
 ];
+
+/// The views that count writes of data files; a repository reads them together.
+pub(super) const WRITERS: [&str; 2] = ["pg_stat_bgwriter", "pg_stat_checkpointer"];
+/// The columns that PostgreSQL 17 left in pg_stat_bgwriter, and PostgreSQL 18 in pg_stat_wal.
+pub(super) const BGWRITER_COLUMNS: [&str; 3] =
+    ["pg_stat_bgwriter.buffers_clean", "pg_stat_bgwriter.maxwritten_clean", "pg_stat_bgwriter.buffers_alloc"];
+pub(super) const WAL_COLUMNS: [&str; 4] =
+    ["pg_stat_wal.wal_fpi", "pg_stat_wal.wal_bytes", "pg_stat_wal.wal_records", "pg_stat_wal.wal_buffers_full"];

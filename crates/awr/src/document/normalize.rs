@@ -1,10 +1,14 @@
 //! Brings figures that a document contains twice, from session samples and from other sources, to one place.
 
-use super::{Blocking, Chain, Document, How, List, Measure, Service, SessionState};
+use super::{Blocking, Chain, Document, How, List, Measure, Service, SessionState, names};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Backend types whose time is DB time.
 const FOREGROUND: [&str; 2] = ["client backend", "parallel worker"];
+
+pub fn is_foreground_type(backend_type: &str) -> bool {
+    FOREGROUND.contains(&backend_type)
+}
 
 pub(super) fn normalize(document: &mut Document) {
     if document.sessions.blocking.is_empty() {
@@ -20,6 +24,18 @@ pub(super) fn normalize(document: &mut Document) {
     name_lwlocks(document);
     add_sampled_idle_sessions(document);
     merge_services(document);
+    limit_execution_time(document);
+}
+
+/// Limits the execution time of the time model to that of the sessions: the sum over statements contains background workers.
+fn limit_execution_time(document: &mut Document) {
+    let Some(executed) = document.executed_us() else { return };
+    let executed_us: f64 = executed.values().sum();
+    let mut times = document.time_model.to_vec();
+    for time in times.iter_mut().filter(|time| &*time.name == names::time::EXECUTE) {
+        time.us = time.us.map(|us| us.min(executed_us));
+    }
+    document.time_model = List::from(times);
 }
 
 /// Returns the chains that pairs of blocker and waiting session form, for a document without chains.

@@ -112,6 +112,10 @@ records! {
         foreground_us: Measure,
         period_us: Measure,
         lost: Measure,
+        /// The part of the interval in which the server took samples: its length, and its first and last moment.
+        covered_us: Measure,
+        covered_begin: Text,
+        covered_end: Text,
         dimensions: List<Text>,
         filters: List<Filter>,
         /// Samples by the requested dimensions.

@@ -17,6 +17,8 @@ records! {
         #[serde(alias = "user")]
         role: Text,
         toplevel: Option<bool>,
+        /// The type of the processes that executed the statement; empty in documents that do not tell it.
+        backend_type: Text,
         text: Text,
         calls: Measure,
         plans: Measure,

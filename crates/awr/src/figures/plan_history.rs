@@ -4,7 +4,7 @@
 //! track down IO problem on Exadata": equal reads and more time with the same plan are slower storage, not another plan.
 
 use super::{ratio, sum};
-use crate::document::{Document, Measure, PlanHistory};
+use crate::document::{AshActivity, Document, Measure, PlanHistory};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A plan is slower if an execution takes this many times longer.
@@ -13,6 +13,13 @@ const SLOWER: f64 = 1.5;
 const SLOW_PLAN: f64 = 2.0;
 /// Reads per execution are equal up to this factor.
 const SAME_READS: f64 = 1.1;
+/// The least share of the additional time that a cause explains.
+const EXPLAINED_SHARE: f64 = 0.5;
+/// The most time that a block from overloaded storage takes, in microseconds.
+const READ_US_MAX: f64 = 20_000.0;
+/// The least share of I/O in the time or the samples of a statement that became slower by storage, and the samples that tell a share.
+const IO_SHARE_MIN: f64 = 0.1;
+const SAMPLES_MIN: f64 = 5.0;
 
 /// How an interval compares with the earlier intervals of the statement.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,11 +28,13 @@ pub enum Verdict {
     Same,
     /// Another plan than in the interval before; contains the time per execution as a multiple of the time before.
     PlanChanged(f64),
-    /// The same plan and as many reads, but more time.
+    /// The same plan and as many reads, but more time, which the reads can explain.
     SlowerStorage(f64),
-    /// The same plan and as many reads from the cache, none of them physical, but more time: for example for locks.
+    /// The same plan and more time, most of it CPU time.
+    MoreCpu(f64),
+    /// The same plan and more time, which neither reads nor CPU time explain: for example for locks.
     SlowerElsewhere(f64),
-    /// The same plan, more reads and more time.
+    /// The same plan, and more reads in proportion to the time.
     MoreReads(f64),
 }
 
@@ -37,7 +46,8 @@ impl Verdict {
             Self::PlanChanged(factor) if factor > 0.0 => format!("plan changed, {:.1}x faster", 1.0 / factor),
             Self::PlanChanged(_) => "plan changed".to_owned(),
             Self::SlowerStorage(factor) => format!("same plan, slower storage, {factor:.1}x"),
-            Self::SlowerElsewhere(factor) => format!("same plan, no reads from storage, {factor:.1}x slower"),
+            Self::MoreCpu(factor) => format!("same plan, more CPU time, {factor:.1}x slower"),
+            Self::SlowerElsewhere(factor) => format!("same plan, slower for another reason, {factor:.1}x"),
             Self::MoreReads(factor) => format!("same plan, more reads, {factor:.1}x"),
         }
     }
@@ -81,7 +91,26 @@ impl Executions {
         let more_us = difference(cpu_us(self), cpu_us(other));
         cpu_us(self).zip(cpu_us(other)).is_some_and(|(mine, others)| mine >= SLOW_PLAN * others)
             && more_us > 0.0
-            && more_us >= 0.5 * difference(self.average_us(), other.average_us())
+            && more_us >= EXPLAINED_SHARE * difference(self.average_us(), other.average_us())
+    }
+
+    /// Whether the additional blocks that an execution reads, from the cache or from storage, explain `factor` times the time.
+    fn reads_explain(&self, other: &Self, factor: f64) -> bool {
+        let more_us = self.average_us().zip(other.average_us()).map_or(0.0, |(mine, others)| mine - others);
+        let grew = |(mine, others): (f64, f64)| {
+            mine > SAME_READS * others + 1.0 && mine - others >= EXPLAINED_SHARE * (factor - 1.0) * others
+        };
+        let [logical, physical] = self.reads_per_call();
+        let [logical_before, physical_before] = other.reads_per_call();
+        let storage = physical.zip(physical_before);
+        logical.zip(logical_before).is_some_and(grew)
+            || storage.is_some_and(|pair| grew(pair) && (pair.0 - pair.1) * READ_US_MAX >= EXPLAINED_SHARE * more_us)
+    }
+
+    /// Whether the physical reads of an execution can take most of `more_us`; true if they are unknown.
+    fn storage_explains(&self, more_us: f64) -> bool {
+        let [_, physical] = self.reads_per_call();
+        physical.is_none_or(|reads| reads > 0.0 && reads * READ_US_MAX >= EXPLAINED_SHARE * more_us)
     }
 
     fn reads_per_call(&self) -> [Measure; 2] {
@@ -152,10 +181,54 @@ pub fn statements(document: &Document) -> Vec<StatementHistory<'_>> {
             by_query.entry(query_id).or_default().push(row);
         }
     }
-    by_query.into_iter().map(|(query_id, rows)| history(query_id, rows, document.begin.snap_id)).collect()
+    let waits_for_io = |query_id: i64| {
+        let (io, all) = samples(document, query_id, |activity| &*activity.class == "User I/O");
+        all < SAMPLES_MIN || io >= IO_SHARE_MIN * all || is_timed_io(document, query_id)
+    };
+    let history = |(query_id, rows)| history(query_id, rows, document.begin.snap_id, waits_for_io(query_id));
+    by_query.into_iter().map(history).collect()
 }
 
-fn history(query_id: i64, mut rows: Vec<&PlanHistory>, begin: Option<i64>) -> StatementHistory<'_> {
+/// Whether track_io_timing shows that the executions of a statement waited for I/O.
+fn is_timed_io(document: &Document, query_id: i64) -> bool {
+    let statements = || document.statements.iter().filter(|statement| statement.query_id == Some(query_id));
+    let io_us = sum(statements().flat_map(|statement| [statement.blk_read_us, statement.blk_write_us]));
+    let elapsed_us = sum(statements().map(|statement| statement.elapsed_us));
+    io_us.zip(elapsed_us).is_some_and(|(io_us, elapsed_us)| io_us > 0.0 && io_us >= IO_SHARE_MIN * elapsed_us)
+}
+
+/// The activities of a statement in the samples of the report.
+fn activities(document: &Document, query_id: i64) -> impl Iterator<Item = &AshActivity> {
+    // The samples of an SQL report are those of its statement.
+    let is_reported = document.statement.query_id == Some(query_id);
+    let of_statement = document.ash.top_sql.iter().filter(move |activity| activity.query_id == Some(query_id));
+    of_statement.chain(document.history.groups.iter().filter(move |_| is_reported))
+}
+
+/// Samples of a statement that match, and all of them.
+fn samples(document: &Document, query_id: i64, matches: impl Fn(&AshActivity) -> bool) -> (f64, f64) {
+    activities(document, query_id).fold((0.0, 0.0), |(some, all), activity| {
+        let samples = activity.samples.unwrap_or(0.0);
+        (some + if matches(activity) { samples } else { 0.0 }, all + samples)
+    })
+}
+
+/// What a statement did in most samples of the report, for example `mostly transactionid (Application)`; None if no event stands out.
+pub fn sampled_reason(document: &Document, query_id: i64) -> Option<String> {
+    let mut by_event: BTreeMap<(&str, &str), f64> = BTreeMap::new();
+    for activity in activities(document, query_id) {
+        let is_cpu = activity.event.is_empty() || &*activity.event == "CPU";
+        let name = if is_cpu { ("on a CPU or waiting for one", "") } else { (&*activity.event, &*activity.class) };
+        *by_event.entry(name).or_default() += activity.samples.unwrap_or(0.0);
+    }
+    let all: f64 = by_event.values().sum();
+    let ((event, class), samples) = by_event.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let name = if class.is_empty() { event.to_owned() } else { format!("{event} ({class})") };
+    (all > 0.0 && samples >= EXPLAINED_SHARE * all).then(|| format!("mostly {name}"))
+}
+
+/// `waits_for_io`: whether the samples of the report's intervals do not contradict slow storage.
+fn history(query_id: i64, mut rows: Vec<&PlanHistory>, begin: Option<i64>, waits_for_io: bool) -> StatementHistory<'_> {
     rows.sort_by_key(|row| (row.snap_id, row.plan_id));
     let mut history = StatementHistory {
         query_id,
@@ -169,13 +242,16 @@ fn history(query_id: i64, mut rows: Vec<&PlanHistory>, begin: Option<i64>) -> St
     let mut previous_plans: BTreeSet<Option<i64>> = BTreeSet::new();
     for interval in rows.chunk_by(|a, b| a.snap_id == b.snap_id) {
         for row in interval {
-            let verdict = verdict(row, &before, &previous_plans);
+            let is_reported = begin.is_none() || row.snap_id > begin;
+            let verdict = match verdict(row, &before, &previous_plans) {
+                Verdict::SlowerStorage(factor) if is_reported && !waits_for_io => Verdict::SlowerElsewhere(factor),
+                verdict => verdict,
+            };
             history.executions.push((row, verdict));
             if row.calls.is_none_or(|calls| calls == 0.0) {
                 continue;
             }
             history.plans.entry(row.plan_id).or_default().add(row);
-            let is_reported = begin.is_none() || row.snap_id > begin;
             if is_reported {
                 history.reported.entry(row.plan_id).or_default().add(row);
             }
@@ -186,7 +262,7 @@ fn history(query_id: i64, mut rows: Vec<&PlanHistory>, begin: Option<i64>) -> St
                         history.slower_storage_us += row.elapsed_us.unwrap_or(0.0) - usual_us;
                     }
                 }
-                (Verdict::SlowerElsewhere(_), _) => {}
+                (Verdict::SlowerElsewhere(_) | Verdict::MoreCpu(_), _) => {}
                 _ => before.entry(row.plan_id).or_default().add(row),
             }
         }
@@ -218,11 +294,14 @@ fn verdict(
     let Some(factor) = ratio(Some(now_us), old.average_us()).filter(|factor| *factor >= SLOWER) else {
         return Verdict::Same;
     };
-    let more = |(now, old): (Measure, Measure)| now.zip(old).is_some_and(|(now, old)| now > SAME_READS * old + 1.0);
-    let reads_more = now.reads_per_call().into_iter().zip(old.reads_per_call()).any(more);
-    match (reads_more, now.physical_reads) {
-        (true, _) => Verdict::MoreReads(factor),
-        (false, Some(0.0)) => Verdict::SlowerElsewhere(factor),
-        (false, _) => Verdict::SlowerStorage(factor),
+    let more_us = now_us - old.average_us().unwrap_or(0.0);
+    if now.reads_explain(old, factor) {
+        Verdict::MoreReads(factor)
+    } else if now.computes_more_than(old) {
+        Verdict::MoreCpu(factor)
+    } else if now.storage_explains(more_us) {
+        Verdict::SlowerStorage(factor)
+    } else {
+        Verdict::SlowerElsewhere(factor)
     }
 }

@@ -13,6 +13,8 @@ use crate::view::{View, top};
 
 /// Share of DB time that DB CPU takes in an interval that is bound by CPU.
 const CPU_PERCENT: f64 = 50.0;
+/// The least share of the CPUs that DB CPU takes in such an interval, if the report has the number of CPUs.
+const HOST_CPU_PERCENT: f64 = 10.0;
 /// Rules whose conditions and advice hold for Oracle, too.
 const SHARED_RULES: [&str; 4] = ["latency-tail", "compressed-comparison", "mixed-directions", "top-sql"];
 /// Sections of our own reports that print figures of the document.
@@ -94,13 +96,16 @@ const RULES: [Rule; 9] = [
         title: "The resource manager made sessions wait",
         area: CPU_AREA,
         advice: "The resource plan limits CPU: compare the limits with the idle CPU of the hosts",
-        applies: |class, _| class == "Scheduler",
+        // Our own reports print the time in which sessions waited for a core, which no plan caused, with the class of that wait.
+        applies: |class, event| class == "Scheduler" && event != CPU_RUN_QUEUE,
     },
 ];
 
 /// The finding about DB CPU, and its area.
 const CPU_BOUND: &str = "cpu-bound";
 const CPU_AREA: &str = "CPU";
+/// The wait for a core in the events of our own reports.
+const CPU_RUN_QUEUE: &str = "CPU run queue";
 
 /// The findings about a report.
 pub fn judge(report: &Report) -> Findings {
@@ -130,9 +135,8 @@ pub fn judge(report: &Report) -> Findings {
         RULES.iter().any(|rule| rule.area == area && is_found(rule.id)) || (area == CPU_AREA && is_found(CPU_BOUND))
     };
     result.without_impact.retain(|area| !has_impact(area));
-    let impact = |finding: &Finding| finding.impact.map_or(0.0, |impact| impact.us);
-    findings.sort_by(|a, b| a.kind.cmp(&b.kind).then(impact(b).total_cmp(&impact(a))));
     result.findings = findings;
+    result.arrange(view.model.average_active_sessions());
     result
 }
 
@@ -179,13 +183,19 @@ fn cpu(view: &View<'_>) -> Option<Finding> {
     let share = view.model.percent_of_db_time(Some(us)).filter(|share| *share >= CPU_PERCENT)?;
     let mut evidence =
         vec![Evidence { section: "top-events", text: format!("DB CPU: {}, {share:.1} % of DB time", duration(us)) }];
-    if let Some(host) = view.model.percent_of_host_cpu(view.document.cpus()) {
+    let host = view.model.percent_of_host_cpu(view.document.cpus());
+    let is_bound = host.is_none_or(|host| host >= HOST_CPU_PERCENT);
+    if let Some(host) = host {
         evidence.push(Evidence { section: "top-events", text: format!("{host:.1} % of the CPUs of the hosts") });
     }
     Some(Finding {
         id: CPU_BOUND,
-        kind: Kind::Problem,
-        title: "The interval is bound by CPU".to_owned(),
+        kind: if is_bound { Kind::Problem } else { Kind::Symptom },
+        title: match is_bound {
+            true => "The interval is bound by CPU",
+            false => "Sessions spent most of their time on a CPU, and left most CPUs idle",
+        }
+        .to_owned(),
         impact: Some(impact(view, us)),
         evidence,
         recommendations: vec![Recommendation {

@@ -3,12 +3,13 @@
 use crate::findings::Finding;
 use crate::report::{Kind, Report};
 use crate::sections::{Block, Group, Section};
-use crate::table::{Align, Layout, Table};
+use crate::table::{Align, Cell, Layout, Table};
+use std::collections::BTreeSet;
 
 /// The most characters of a line.
 pub const WIDTH: usize = 132;
-/// The least width to which a text column is cut.
-const TEXT_WIDTH_MIN: usize = 8;
+/// The least width to which a text column is cut. A table of wider columns is continued below.
+const TEXT_WIDTH_MIN: usize = 20;
 /// The least width of a last column whose texts are wrapped.
 const WRAPPED_WIDTH_MIN: usize = 30;
 /// Lines of the headings, and the widest table for which they are used.
@@ -50,7 +51,8 @@ fn write_section(out: &mut String, section: &Section, subject: &str) {
     for note in &section.notes {
         wrapped(out, "-> ", "   ", note);
     }
-    if !section.notes.is_empty() && !is_summary {
+    // Without a blank line, the first line of a heading would read as a part of the note.
+    if !section.notes.is_empty() {
         out.push('\n');
     }
     let printed = section.blocks.iter().filter(|block| !matches!(block, Block::Chart(_)));
@@ -148,7 +150,9 @@ fn write_table(out: &mut String, table: &Table) {
         .map(|(lines, limit)| (column_widths(table, &longest, *lines), *limit))
         .find_map(|(widths, limit)| (total(&widths) <= limit + 1).then_some(widths))
         .unwrap_or_else(|| column_widths(table, &longest, usize::MAX));
-    shrink(&mut widths, table, &beside);
+    let least: Vec<usize> = (0..table.columns.len()).map(|column| least_width(table, &cells, column)).collect();
+    shrink(&mut widths, &least, &beside);
+    let cells = with_short_paths(cells, &widths);
     for (band, columns) in bands(&widths, &beside).into_iter().enumerate() {
         if band > 0 {
             out.push('\n');
@@ -214,23 +218,68 @@ fn heading_width(name: &str, lines: usize) -> usize {
     (word..whole).find(|width| wrap(name, *width).len() <= lines).unwrap_or(whole)
 }
 
+/// The least width of a column: that of its figures and identifiers, which are never cut, of short texts, and of the longest word
+/// of its heading.
+fn least_width(table: &Table, cells: &[Vec<String>], column: usize) -> usize {
+    let width = |text: &str| text.chars().count();
+    let longest = cells.iter().map(|row| width(&row[column])).max().unwrap_or(0);
+    let figures = table.rows.iter().zip(cells).filter(|(row, _)| !matches!(row[column], Cell::Text(_)));
+    let figure = figures.map(|(_, texts)| width(&texts[column])).max().unwrap_or(0);
+    let word = table.columns[column].name.split_whitespace().map(width).max().unwrap_or(0);
+    let is_text = table.columns[column].align == Align::Left && !is_identifier(&table.columns[column].name);
+    let text = if is_text { longest.min(TEXT_WIDTH_MIN).max(path_width(cells, column)) } else { longest };
+    figure.max(word).max(text)
+}
+
 /// Cuts the widest text columns until the table fits, or no column can be cut any more.
-fn shrink(widths: &mut [usize], table: &Table, columns: &[usize]) {
+fn shrink(widths: &mut [usize], least: &[usize], columns: &[usize]) {
     let total = |widths: &[usize]| columns.iter().map(|column| widths[*column] + 1).sum::<usize>().saturating_sub(1);
     while total(widths) > WIDTH {
-        let text = |column: &&usize| {
-            table.columns[**column].align == Align::Left
-                && widths[**column]
-                    > TEXT_WIDTH_MIN
-                        .max(table.columns[**column].name.split_whitespace().map(str::len).max().unwrap_or(0))
-                && !is_identifier(&table.columns[**column].name)
-        };
-        let Some(widest) = columns.iter().filter(text).max_by_key(|column| widths[**column]).copied() else { return };
+        let can_shrink = columns.iter().filter(|column| widths[**column] > least[**column]);
+        let Some(widest) = can_shrink.max_by_key(|column| widths[**column]).copied() else { return };
         let excess = total(widths) - WIDTH;
-        let least = table.columns[widest].name.split_whitespace().map(str::len).max().unwrap_or(0).max(TEXT_WIDTH_MIN);
         // Cut in steps, so that several long columns share the loss.
-        widths[widest] = (widths[widest] - excess.min(4).min(widths[widest] - least)).max(least);
+        widths[widest] -= excess.min(4).min(widths[widest] - least[widest]);
     }
+}
+
+/// A path without its middle: the begin and the end tell paths apart.
+fn short_path(path: &str, width: usize) -> String {
+    let length = path.chars().count();
+    if length <= width {
+        return path.to_owned();
+    }
+    let head = width / 3;
+    path.chars().take(head).chain(['…']).chain(path.chars().skip(length + head + 1 - width)).collect()
+}
+
+fn is_paths(cells: &[Vec<String>], column: usize) -> bool {
+    let mut paths = cells.iter().map(|row| &row[column]).filter(|text| !text.is_empty()).peekable();
+    paths.peek().is_some() && paths.all(|text| text.starts_with('/'))
+}
+
+/// The least width in which the paths of a column differ; 0 for other texts.
+fn path_width(cells: &[Vec<String>], column: usize) -> usize {
+    if !is_paths(cells, column) {
+        return 0;
+    }
+    let paths: BTreeSet<&str> = cells.iter().map(|row| row[column].as_str()).collect();
+    let longest = paths.iter().map(|path| path.chars().count()).max().unwrap_or(0);
+    let differ =
+        |width: &usize| paths.iter().map(|path| short_path(path, *width)).collect::<BTreeSet<_>>().len() == paths.len();
+    (TEXT_WIDTH_MIN.min(longest)..longest).find(differ).unwrap_or(longest)
+}
+
+/// Shortens the paths that are wider than their column.
+fn with_short_paths(mut cells: Vec<Vec<String>>, widths: &[usize]) -> Vec<Vec<String>> {
+    for (column, width) in widths.iter().enumerate() {
+        if is_paths(&cells, column) {
+            for row in &mut cells {
+                row[column] = short_path(&row[column], *width);
+            }
+        }
+    }
+    cells
 }
 
 /// Columns whose text is useless when cut.
@@ -311,7 +360,6 @@ fn write_finding(out: &mut String, finding: &Finding) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::Cell;
 
     #[test]
     fn a_table_that_is_too_wide_is_continued_below_with_its_first_column() {
@@ -344,5 +392,19 @@ mod tests {
     fn long_words_and_lines_are_split() {
         let lines = wrap(&format!("a {} b\n  c", "x".repeat(25)), 10);
         assert_eq!(lines, ["a", "xxxxxxxxxx", "xxxxxxxxxx", "xxxxx b", "  c"]);
+    }
+
+    #[test]
+    fn cut_paths_stay_distinct() {
+        let disks = |names: [&str; 2]| {
+            let rows = names.map(|name| vec![Cell::text(name), Cell::text("t".repeat(150)), Cell::Count(1.0)]);
+            table(&Table::new(&["<Disk", "<Text", "Reads/s"]).with_rows(rows))
+        };
+        let folder = format!("/{}", "folder/".repeat(30));
+        // The end differs, or only the beginning.
+        let out = disks([&format!("{folder}disk1"), &format!("{folder}disk2")]);
+        assert!(out.contains("/disk1 ") && out.contains("/disk2 ") && out.contains('…'), "{out}");
+        let out = disks([&format!("/one{folder}"), &format!("/two{folder}")]);
+        assert!(out.contains("/one/") && out.contains("/two/"), "{out}");
     }
 }

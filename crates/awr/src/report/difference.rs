@@ -7,9 +7,9 @@ use crate::figures::time::{TimeModel, foreground_waits};
 use crate::figures::{percent, sum};
 use crate::findings::Findings;
 use crate::rules;
-use crate::sections::{self, Bar, Chart, Group, Section};
+use crate::sections::{self, Bar, Chart, Group, Section, TIMES_ARE_UTC};
 use crate::sql_id;
-use crate::table::{Cell, Table};
+use crate::table::{Cell, Table, grouped};
 use crate::view::{View, one_line, time_text};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,11 +107,21 @@ fn header(first: &Document, second: &Document) -> Section {
     };
     let sessions = |document: &Document| TimeModel::of(document).average_active_sessions();
     let mut section = Section::new("header", Group::Summary, "WORKLOAD REPOSITORY COMPARE PERIOD REPORT")
+        .note(TIMES_ARE_UTC)
         .table(Table::new(&columns).with_rows([row("First", first), row("Second", second)]));
     if let Some(change) = percent_change(sessions(first), sessions(second)) {
-        section = section.note(format!("DB time per second of the second period: {change:+.1} % of the first"));
+        section = section.note(format!("DB time per second of the second period: {}", change_text(change)));
     }
     section
+}
+
+/// What a change in per cent makes of the first period.
+fn change_text(percent: f64) -> String {
+    match percent {
+        more if more >= 100.0 => format!("{} times the first", grouped(1.0 + more / 100.0, usize::from(more < 900.0))),
+        more if more >= 0.0 => format!("{more:.1} % more than the first"),
+        less => format!("{:.1} % less than the first", -less),
+    }
 }
 
 /// Where sessions spent time, as average active sessions: DB CPU, events, statements.
@@ -125,11 +135,11 @@ fn components(document: &Document) -> BTreeMap<(&'static str, String), (f64, Str
         }
     };
     add("Time", "DB CPU".to_owned(), view.model.db_cpu_us, String::new());
-    add("Time", "CPU run queue".to_owned(), view.model.run_queue_us, String::new());
+    add("Time", "CPU run queue".to_owned(), view.model.run_queue_outside_waits_us(), String::new());
     for event in foreground_waits(document) {
         add("Event", event.event.to_string(), event.time_us, event.class.to_string());
     }
-    for sql in &view.sql {
+    for sql in view.sql.iter().filter(|sql| !sql.is_background) {
         add("SQL", sql.name(), sql.elapsed_us, one_line(sql.text, 60));
     }
     all

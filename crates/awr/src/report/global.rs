@@ -8,7 +8,7 @@ use crate::figures::time::{CLASSES, TimeModel, average_wait_us, background_waits
 use crate::figures::{per_second, percent, ratio, sum};
 use crate::findings::Findings;
 use crate::rules;
-use crate::sections::{Group, PREFERRED_ROWS, Section};
+use crate::sections::{Group, PREFERRED_ROWS, Section, TIMES_ARE_UTC};
 use crate::table::{Cell, Table};
 use crate::view::{View, one_line, time_text, top};
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,6 +103,7 @@ fn instances(all: &Instances<'_>) -> Section {
     }));
     Section::new("instances", Group::Summary, "Database Instances Included In Report")
         .note("Listed in order of instance number, I#")
+        .note(TIMES_ARE_UTC)
         .table(table.without_empty_columns())
 }
 
@@ -164,7 +165,20 @@ fn like(pattern: &Cell, value: Measure) -> Cell {
 }
 
 fn host(all: &Instances<'_>) -> Section {
-    let columns = ["<I#", "#CPUs", "Load Begin", "Load End", "% Busy", "% Usr", "% Sys", "% WIO", "% Idl", "Memory"];
+    let columns = [
+        "<I#",
+        "#CPUs",
+        "Load Begin",
+        "Load End",
+        "% Busy",
+        "% Usr",
+        "% Nice",
+        "% Sys",
+        "% Steal",
+        "% WIO",
+        "% Idl",
+        "Memory",
+    ];
     let table = Table::new(&columns).with_rows(all.iter().map(|(number, document)| {
         let value = |name: &str| document.cpu_time(name);
         let load = document.os_statistic("LOAD");
@@ -177,13 +191,17 @@ fn host(all: &Instances<'_>) -> Section {
             Cell::decimal(load.and_then(|load| load.end), 2),
             share("BUSY_TIME"),
             share("USER_TIME"),
-            share("SYS_TIME"),
+            share("NICE_TIME"),
+            Cell::percent(percent(sum([value("SYS_TIME"), value("IRQ_TIME")]), total), 2),
+            share("STEAL_TIME"),
             share("IOWAIT_TIME"),
             share("IDLE_TIME"),
             Cell::bytes(document.instance.memory_bytes),
         ]
     }));
-    Section::new("os-statistics", Group::Summary, "OS Statistics By Instance").table(table.without_empty_columns())
+    Section::new("os-statistics", Group::Summary, "OS Statistics By Instance")
+        .note("% Sys contains interrupts; % WIO is a part of % Idl; % Usr, % Nice, % Sys, % Steal and % Idl add up to 100")
+        .table(table.without_empty_columns())
 }
 
 /// Columns of the time model, and the names of their times.

@@ -4,24 +4,26 @@ use super::{Found, Judgement, share_text};
 use crate::table::duration;
 use crate::view::{View, one_line, top};
 
-/// The impact is the run-queue time outside of waits, so that findings about waits count the other part.
+/// The impact is the run-queue time outside of waits, so that findings about waits count the other part. The kernel counts a
+/// process from its start to its exit, so that a part of its figure is no DB time.
 pub(super) fn run_queue(view: &View<'_>) -> Judgement {
     let us = view.model.run_queue_outside_waits_us()?;
     let all_us = view.model.run_queue_us?;
     let mut found = Found::new("Sessions waited for a core").impact(us).covers(all_us).evidence(
         "time-model",
         format!(
-            "DB CPU run queue time: {}, {}; {} of it outside of waits",
+            "the processes of sessions waited {} for a core, also while they started, waited or were idle; at most {} of it is \
+             DB time outside of waits, {}",
             duration(all_us),
-            share_text(view, all_us),
-            duration(us)
+            duration(us),
+            share_text(view, us)
         ),
     );
     if let Some(sessions) = view.model.sessions_on_cpu() {
         let cpus = view.document.cpus().map_or_else(String::new, |cpus| format!(" of {cpus:.0}"));
         found = found.evidence("instance-cpu", format!("{sessions:.1} sessions on CPU or waiting for a core{cpus}"));
     }
-    Some(vec![found.recommend("Add cores, or lower the number of active sessions or parallel workers", Some(all_us))])
+    Some(vec![found.recommend("Add cores, or lower the number of active sessions or parallel workers", Some(us))])
 }
 
 pub(super) fn bound(view: &View<'_>) -> Judgement {

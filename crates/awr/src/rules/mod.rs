@@ -421,8 +421,7 @@ pub fn judge(document: &Document) -> Findings {
             finding.kind = Kind::Symptom;
         }
     }
-    let impact = |finding: &Finding| finding.impact.map_or(0.0, |impact| impact.us);
-    result.findings.sort_by(|a, b| a.kind.cmp(&b.kind).then(impact(b).total_cmp(&impact(a))));
+    result.arrange(view.model.average_active_sessions());
     let mut areas: Vec<&str> = Vec::new();
     for rule in RULES.iter().filter(|rule| rule.kind != Kind::Information) {
         if !areas.contains(&rule.area) {
@@ -453,8 +452,10 @@ fn finding(rule: &Rule, found: Found, view: &View<'_>) -> Option<Finding> {
             Some(Impact { us, active_sessions: view.model.active_sessions(Some(us)), percent })
         }
     };
+    // What costs a time cannot save more.
+    let most = impact.and_then(|impact| impact.percent).unwrap_or(100.0);
     let recommendations = found.recommendations.into_iter().map(|(text, saved_us)| {
-        let benefit = view.model.percent_of_db_time(saved_us).map(|percent| percent.clamp(0.0, 100.0));
+        let benefit = view.model.percent_of_db_time(saved_us).map(|percent| percent.clamp(0.0, most));
         Recommendation { text, benefit_percent: benefit }
     });
     Some(Finding {

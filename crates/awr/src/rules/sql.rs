@@ -177,10 +177,7 @@ pub(super) fn top_sql(view: &View<'_>) -> Judgement {
     if view.sql.is_empty() {
         return None;
     }
-    let large = view
-        .sql
-        .iter()
-        .filter(|sql| view.model.percent_of_db_time(sql.elapsed_us).is_some_and(|percent| percent >= TOP_SQL_PERCENT));
+    let large = view.sql.iter().filter(|sql| view.sql_percent(sql).is_some_and(|percent| percent >= TOP_SQL_PERCENT));
     let large = top(large, TOP_SQL_ROWS, |sql| sql.elapsed_us);
     let us: f64 = large.iter().filter_map(|sql| sql.elapsed_us).sum();
     if large.is_empty() {

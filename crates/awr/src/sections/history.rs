@@ -8,7 +8,15 @@ use crate::table::{Cell, Table};
 use crate::view::{View, time_text};
 use std::collections::BTreeMap;
 
-const NO_SAMPLE: &str = "No session was active in a sample.";
+/// What stands in place of a table without rows.
+fn no_sample(document: &Document) -> &'static str {
+    let history = &document.history;
+    match !history.filters.is_empty() && history.samples.unwrap_or(0.0) == 0.0 {
+        true => "No sample matches the filter.",
+        false => "No session was active in a sample.",
+    }
+}
+
 const TEXT_CHARACTERS: usize = 100;
 
 /// All sections, in the order of the report.
@@ -47,8 +55,8 @@ fn header(document: &Document) -> Section {
         Cell::text(&*instance.host),
         Cell::count(document.cpus()),
     ]]);
-    let sessions = ratio(history.time_us, document.elapsed_us);
-    let foreground = ratio(history.foreground_us, document.elapsed_us);
+    let sessions = ratio(history.time_us, covered_us(document));
+    let foreground = ratio(history.foreground_us, covered_us(document));
     let filters: Vec<String> =
         history.filters.iter().map(|filter| format!("{} = {}", filter.dimension, filter.value)).collect();
     let elapsed = document.elapsed_us.map_or(Cell::Absent, |us| Cell::Text(format!("{:.2} (mins)", us / 60e6)));
@@ -77,9 +85,43 @@ fn header(document: &Document) -> Section {
     if let Some(lost) = history.lost.filter(|lost| *lost > 0.0) {
         section = section.note(format!("{lost} samples were lost: raise cellar.awr_sample_buffer"));
     }
+    if let Some(note) = coverage(document) {
+        section = section.note(note);
+    }
     section
         .note("Times are UTC. N samples of a state mean about N sample periods in the state; ± is the standard error")
         .chart(chart(document))
+}
+
+/// The least share of the interval without samples that is told.
+const UNCOVERED_SHARE: f64 = 0.05;
+
+/// The time that averages refer to: that in which the server took samples, if the document tells it.
+fn covered_us(document: &Document) -> Measure {
+    document.history.covered_us.or(document.elapsed_us)
+}
+
+/// A note that the samples cover only a part of the interval.
+fn coverage(document: &Document) -> Option<String> {
+    let (history, elapsed_us) = (&document.history, document.elapsed_us?);
+    let is_short = |us: f64| us < (1.0 - UNCOVERED_SHARE) * elapsed_us;
+    let minutes = |us: f64| crate::table::grouped(us / 60e6, 2);
+    if let Some(us) = history.covered_us {
+        let times = match (history.covered_begin.known(), history.covered_end.known()) {
+            (Some(begin), Some(end)) => format!(", from {} to {}", time_text(begin), time_text(end)),
+            _ => String::new(),
+        };
+        return is_short(us).then(|| {
+            format!("Samples cover {} of {} minutes{times}: averages refer to them", minutes(us), minutes(elapsed_us))
+        });
+    }
+    // A filter makes slots empty. Without a filter, they had no activity or no samples.
+    let slots = || history.slots.iter().filter(|slot| slot.samples > Some(0.0));
+    let (first, last) = (Timestamp::parse(&slots().next()?.time)?, slots().next_back()?);
+    let end = Timestamp::parse(&last.time)?.plus(last.duration_us? as i64);
+    (history.filters.is_empty() && is_short(end.since(first) as f64)).then(|| {
+        format!("All samples are from {first} to {end}: the rest of the interval had no activity, or was not sampled")
+    })
 }
 
 /// Average active sessions by wait class, from all samples that the report's filters select.
@@ -114,7 +156,7 @@ const FIGURES: [&str; 5] = ["% Activity", "Avg Active Sessions", "Samples", "Act
 fn figures(document: &Document, activity: &AshActivity) -> [Cell; 5] {
     [
         Cell::percent(share(document, activity.samples), 2),
-        Cell::decimal(ratio(activity.time_us, document.elapsed_us), 2),
+        Cell::decimal(ratio(activity.time_us, covered_us(document)), 2),
         Cell::count(activity.samples),
         Cell::seconds(activity.time_us, 0),
         Cell::how(activity.time_us.map(|_| How::Sampled), activity.stderr_us),
@@ -188,7 +230,7 @@ fn groups(view: &View<'_>) -> Section {
     });
     Section::new("ash-groups", Group::History, format!("Activity by {}", dimensions.join(", ")))
         .note("The 50 combinations with the most samples")
-        .table_or(table, NO_SAMPLE)
+        .table_or(table, no_sample(document))
 }
 
 fn events(document: &Document, foreground: bool) -> Section {
@@ -199,7 +241,7 @@ fn events(document: &Document, foreground: bool) -> Section {
     let table = table(document, &["<Event", "<Event Class"], rows, |activity| {
         vec![Cell::text(event_name(activity)), Cell::text(&*activity.class)]
     });
-    Section::new(id, Group::History, title).table_or(table, NO_SAMPLE)
+    Section::new(id, Group::History, title).table_or(table, no_sample(document))
 }
 
 fn services(document: &Document) -> Section {
@@ -212,7 +254,7 @@ fn services(document: &Document) -> Section {
     });
     Section::new("ash-services", Group::History, "Top Service/Module")
         .note("A service is an application_name")
-        .table_or(table, NO_SAMPLE)
+        .table_or(table, no_sample(document))
 }
 
 fn clients(document: &Document) -> Section {
@@ -228,7 +270,7 @@ fn databases(document: &Document) -> Section {
     let table = table(document, &["<Database", "Sessions"], &document.history.databases, |activity| {
         vec![Cell::text(&*activity.database), Cell::count(activity.sessions)]
     });
-    Section::new("ash-databases", Group::History, "Top Databases").table_or(table, NO_SAMPLE)
+    Section::new("ash-databases", Group::History, "Top Databases").table_or(table, no_sample(document))
 }
 
 fn consumer_groups(document: &Document) -> Section {
@@ -238,7 +280,7 @@ fn consumer_groups(document: &Document) -> Section {
     });
     Section::new("ash-consumer-groups", Group::History, "Top Consumer Groups")
         .note("cellar.consumer_group and cellar.consumer_group_mappings determine the consumer group of a session")
-        .table_or(table, NO_SAMPLE)
+        .table_or(table, no_sample(document))
 }
 
 fn top_sql(view: &View<'_>) -> Section {
@@ -292,7 +334,7 @@ fn top_sessions(document: &Document) -> Section {
     });
     Section::new("ash-top-sessions", Group::History, "Top Sessions")
         .note(super::ash::TEMP_MAX)
-        .table_or(table.without_empty_columns(), NO_SAMPLE)
+        .table_or(table.without_empty_columns(), no_sample(document))
 }
 
 fn blockers(document: &Document) -> Section {
@@ -343,7 +385,7 @@ fn over_time(document: &Document) -> Section {
     Section::new("activity-over-time", Group::History, "Activity Over Time")
         .note("The three greatest events of each slot; a slot without a row had no active session. Times are UTC")
         .note("Slot Count, Event Count: samples in the slot; % Event: of all samples of the report")
-        .table_or(table, NO_SAMPLE)
+        .table_or(table, no_sample(document))
 }
 
 fn texts(document: &Document) -> Section {

@@ -35,6 +35,9 @@ pub use summary::{PREFERRED_ROWS, findings};
 use crate::document::Document;
 use crate::view::View;
 
+/// A note in the head of each report.
+pub const TIMES_ARE_UTC: &str = "Times are UTC";
+
 /// All sections of a report about one instance, in the order of the report, except the findings.
 pub fn all(document: &Document) -> Vec<Section> {
     let view = View::new(document);

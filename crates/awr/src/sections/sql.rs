@@ -3,7 +3,7 @@
 use super::sql_lists;
 use super::{Bar, Chart, Group, Section};
 use crate::document::PlanHistory;
-use crate::figures::plan_history::{Verdict, statements};
+use crate::figures::plan_history::{Verdict, sampled_reason, statements};
 use crate::figures::ratio;
 use crate::sql_id;
 use crate::table::{Cell, Table, duration};
@@ -48,14 +48,15 @@ fn top_sql_chart(view: &View<'_>) -> Chart {
         text: format!(
             "{}, {}",
             duration(sql.elapsed_us.unwrap_or(0.0)),
-            view.model
-                .percent_of_db_time(sql.elapsed_us)
-                .map_or_else(String::new, |share| format!("{share:.1} % DB time"))
+            view.sql_percent(sql).map_or_else(String::new, |share| format!("{share:.1} % DB time"))
         ),
         link: sql.query_id.map(|query_id| format!("sql-{}", sql_id::format(query_id))),
     });
     Chart::Bars { title: "Top SQL by elapsed time".to_owned(), unit: "s", bars: bars.collect() }
 }
+
+pub(super) const VERDICTS: &str = "plan changed: another plan than before. same plan, slower storage: as many reads, which can explain the time. another reason: \
+     what the session samples of the report show, if most show the same";
 
 /// Executions per snapshot and plan of statements whose plan or time changed.
 fn plan_changes(view: &View<'_>) -> Section {
@@ -73,13 +74,22 @@ fn plan_changes(view: &View<'_>) -> Section {
     }
     Section::new("plan-changes", Group::Sql, "SQL Plan Changes")
         .note("AVG_ETIME in seconds; AVG_LIO and AVG_PIO in blocks per execution; NODE is the instance")
-        .note("plan changed: another plan than before. same plan, slower storage: as many reads, more time")
+        .note(VERDICTS)
         .note("statements with at least 0.5 % of DB time, the longest time first")
         .table_or(table, "No statement changed its plan, or became slower with the same plan, between the snapshots.")
 }
 
 pub(super) fn plan_row(view: &View<'_>, query_id: i64, row: &PlanHistory, verdict: Verdict) -> Vec<Cell> {
     let average_us = ratio(row.elapsed_us, row.calls);
+    // Only the samples of the report's intervals are known.
+    let begin = view.document.begin.snap_id;
+    let reason = match verdict {
+        Verdict::SlowerElsewhere(_) if begin.is_none() || row.snap_id > begin => {
+            sampled_reason(view.document, query_id)
+        }
+        _ => None,
+    };
+    let verdict_text = verdict.text() + &reason.map_or_else(String::new, |reason| format!(": {reason}"));
     vec![
         Cell::integer(row.snap_id),
         Cell::text(&*view.document.instance.id),
@@ -90,7 +100,7 @@ pub(super) fn plan_row(view: &View<'_>, query_id: i64, row: &PlanHistory, verdic
         Cell::seconds(average_us, if average_us >= Some(1e5) { 3 } else { 6 }),
         Cell::decimal(ratio(row.logical_reads, row.calls), 1),
         Cell::decimal(ratio(row.physical_reads, row.calls), 1),
-        Cell::text(verdict.text()),
+        Cell::text(verdict_text),
     ]
 }
 

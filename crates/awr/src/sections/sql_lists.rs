@@ -4,12 +4,15 @@ use super::{Group, Section};
 use crate::document::{How, Measure, names};
 use crate::figures::{GIGABYTE, MEGABYTE, percent, ratio, sum};
 use crate::table::{Cell, Table};
-use crate::view::{Sql, View, one_line, top};
+use crate::view::{Sql, View, captured_us, one_line, top};
 
 const ROWS: usize = 20;
 const TEXT_CHARACTERS: usize = 400;
 /// The least mean CPU time of a statement whose CPU time is read in each execution.
 const CPU_COUNTED_US_MIN: f64 = 250.0;
+
+/// Lists whose `%Total` refers to a time of sessions.
+const SESSION_TIMES: [&str; 3] = ["sql-elapsed-time", "sql-cpu-time", "sql-mean-time"];
 
 /// A list of statements ordered by one resource.
 struct List {
@@ -179,7 +182,7 @@ const LISTS: [List; 15] = [
         key: |sql, _| ratio(sql.elapsed_us, sql.calls),
         total: |view| view.model.db_time_us,
         cells: |sql, view, _| {
-            let share = Cell::percent(view.model.percent_of_db_time(sql.elapsed_us), 1);
+            let share = Cell::percent(view.sql_percent(sql), 1);
             vec![time_per_exec(sql, sql.elapsed_us), Cell::seconds(sql.max_us, 2), Cell::count(sql.calls), share]
         },
         how: |_| How::Timed,
@@ -296,11 +299,14 @@ pub fn sections(view: &View<'_>) -> Vec<Section> {
             continue;
         }
         let mut section = Section::new(list.id, Group::Sql, list.title);
-        let captured = sum(view.sql.iter().map(|sql| sql.elapsed_us));
         if sections.is_empty()
-            && let Some(share) = view.model.percent_of_db_time(captured)
+            && let Some(share) = view.model.percent_of_db_time(captured_us(view.document, &view.sql))
         {
             section = section.note(format!("Captured SQL account for {share:.1}% of Total DB Time"));
+        }
+        if SESSION_TIMES.contains(&list.id) && view.sql.iter().any(|sql| sql.is_background) {
+            section =
+                section.note("%Total is blank for statements of background workers: their time is no part of DB time");
         }
         if !list.note.is_empty() {
             section = section.note(list.note);
@@ -318,7 +324,8 @@ fn table(list: &List, view: &View<'_>) -> Table {
     columns.extend(["<SQL Id", "<SQL Module", "<How", "_SQL Text"]);
     let total = (list.total)(view);
     Table::new(&columns).with_rows(top(&view.sql, ROWS, |sql| (list.key)(sql, view)).into_iter().map(|sql| {
-        let share = Cell::percent(percent((list.key)(sql, view), total), 1);
+        let is_part = !(sql.is_background && SESSION_TIMES.contains(&list.id));
+        let share = Cell::percent(percent((list.key)(sql, view), total.filter(|_| is_part)), 1);
         let mut row = (list.cells)(sql, view, share);
         if list.with_times {
             row.push(Cell::seconds(sql.elapsed_us, 2));

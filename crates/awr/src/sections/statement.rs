@@ -3,10 +3,10 @@
 //! Statistics of executions are timed and counted; waits are estimates from session samples. A plan is identified by its plan
 //! hash. Executions and samples without a plan, such as those of utility statements, have the plan None.
 
-use super::sql::{PLAN_CHANGE_COLUMNS, plan_row, plan_texts};
+use super::sql::{PLAN_CHANGE_COLUMNS, VERDICTS, plan_row, plan_texts};
 use super::{Bar, Chart, Column, Group, Section, history, summary};
 use crate::document::{AshActivity, Document, How, Measure, SnapshotInterval, Timestamp};
-use crate::figures::plan_history::{StatementHistory, Verdict, statements};
+use crate::figures::plan_history::{StatementHistory, Verdict, sampled_reason, statements};
 use crate::figures::{percent, ratio, sum};
 use crate::sql_id;
 use crate::table::{Cell, Table, duration, grouped};
@@ -71,6 +71,7 @@ fn sql_summary(view: &View<'_>, history: Option<&StatementHistory<'_>>) -> Secti
     let document = view.document;
     let total = |figure: fn(&Sql<'_>) -> Measure| sum(view.sql.iter().map(figure));
     let elapsed_us = total(|sql| sql.elapsed_us);
+    let is_of_sessions = view.sql.iter().any(|sql| !sql.is_background);
     let modules: Vec<String> = view.sql.iter().map(Sql::module).filter(|module| !module.is_empty()).collect();
     let columns = ["<SQL Id", "Query Id", "Elapsed Time", "Executions", "Mean Time", "% Total DB Time", "<SQL Module"];
     let table = Table::new(&columns).with_rows([vec![
@@ -79,7 +80,7 @@ fn sql_summary(view: &View<'_>, history: Option<&StatementHistory<'_>>) -> Secti
         Cell::duration(elapsed_us),
         Cell::count(total(|sql| sql.calls)),
         Cell::duration(ratio(elapsed_us, total(|sql| sql.calls))),
-        Cell::percent(percent(elapsed_us, view.model.db_time_us), 2),
+        Cell::percent(percent(elapsed_us, view.model.db_time_us.filter(|_| is_of_sessions)), 2),
         Cell::text(modules.join(", ")),
     ]]);
     let section = Section::new("sql-summary", Group::Summary, "SQL Summary").table(table);
@@ -237,6 +238,14 @@ fn conclusions(document: &Document, history: &StatementHistory<'_>) -> Vec<Strin
     if let Some(snaps) = snaps(|verdict| matches!(verdict, Verdict::MoreReads(_))) {
         sentences.push(format!("Same plan, more reads: more blocks and more time. AWR snapshots: {snaps}."));
     }
+    if let Some(snaps) = snaps(|verdict| matches!(verdict, Verdict::MoreCpu(_))) {
+        sentences.push(format!("Same plan, more CPU time: as many reads, but more computing. AWR snapshots: {snaps}."));
+    }
+    if let Some(snaps) = snaps(|verdict| matches!(verdict, Verdict::SlowerElsewhere(_))) {
+        let reason =
+            sampled_reason(document, history.query_id).map_or_else(String::new, |reason| format!(", {reason}"));
+        sentences.push(format!("Same plan, slower for another reason than reads{reason}. AWR snapshots: {snaps}."));
+    }
     if sentences.is_empty() && !history.reported.is_empty() {
         sentences.push("Neither the plan nor the time of an execution changed notably.".to_owned());
     }
@@ -291,7 +300,7 @@ fn totals(plans: &[Plan<'_>]) -> Section {
         ]
     }));
     Section::new("sql-plan-statistics", Group::Sql, "Plan Statistics")
-        .note("Gets, reads and temporary blocks are blocks, parallel workers included; CPU Time and CPU Queue, the time waiting for a core, exclude them")
+        .note("CPU Queue is the time waiting for a core; gets, reads and temporary blocks are blocks. All but Elapsed Time include parallel workers, so that CPU Time and CPU Queue can exceed Elapsed Time")
         .note("CPU Time and CPU Queue of statements with a mean CPU Time below 1 ms are estimated from a part of the executions")
         .note("I/O Wait is measured if track_io_timing is on. Offload Eligible, Saved by SI, Offload Returned: Smart Scan bytes")
         .table_or(table, NO_EXECUTION)
@@ -356,7 +365,7 @@ fn by_snapshot(view: &View<'_>, history: Option<&StatementHistory<'_>>) -> Secti
     }
     Section::new("plan-changes", Group::Sql, "SQL Statistics by Snapshot")
         .note("AVG_ETIME in seconds; AVG_LIO and AVG_PIO in blocks per execution; NODE is the instance")
-        .note("plan changed: another plan than before. same plan, slower storage: as many reads, more time")
+        .note(VERDICTS)
         .note("A verdict also considers the AWR snapshots before the period")
         .table_or(table, NO_EXECUTION)
 }

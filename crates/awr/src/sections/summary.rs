@@ -69,7 +69,7 @@ pub(super) fn header(view: &View<'_>, title: &str) -> Section {
         vec![text("DB Time:"), Cell::Absent, minutes(view.model.db_time_us), Cell::Absent],
     ]);
     let section = Section::new("header", Group::Summary, title);
-    let section = section.table(database).table(host).table(snapshots);
+    let section = section.note(super::TIMES_ARE_UTC).table(database).table(host).table(snapshots);
     match super::ash::chart(view) {
         Some(chart) => section.chart(chart),
         None => section,
@@ -227,21 +227,33 @@ fn host_cpu(view: &View<'_>) -> Section {
     let value = |name: &str| document.cpu_time(name);
     let load = document.os_statistic("LOAD");
     let total = sum([value("BUSY_TIME"), value("IDLE_TIME")]);
-    let mut table =
-        Table::new(&["CPUs", "Load Average Begin", "Load Average End", "%User", "%System", "%WIO", "%Idle"])
-            .titled("Host CPU");
+    let mut table = Table::new(&[
+        "CPUs",
+        "Load Average Begin",
+        "Load Average End",
+        "%User",
+        "%Nice",
+        "%System",
+        "%Steal",
+        "%WIO",
+        "%Idle",
+    ])
+    .titled("Host CPU");
     if total.is_some() || load.is_some() {
         table.push(vec![
             Cell::count(document.cpus()),
             Cell::decimal(load.and_then(|load| load.begin), 2),
             Cell::decimal(load.and_then(|load| load.end), 2),
             Cell::percent(percent(value("USER_TIME"), total), 1),
-            Cell::percent(percent(value("SYS_TIME"), total), 1),
+            Cell::percent(percent(value("NICE_TIME"), total), 1),
+            Cell::percent(percent(sum([value("SYS_TIME"), value("IRQ_TIME")]), total), 1),
+            Cell::percent(percent(value("STEAL_TIME"), total), 1),
             Cell::percent(percent(value("IOWAIT_TIME"), total), 1),
             Cell::percent(percent(value("IDLE_TIME"), total), 1),
         ]);
     }
     Section::new("host-cpu", Group::Summary, "Host CPU")
+        .note("%System contains interrupts; %WIO is a part of %Idle, the other shares add up to 100")
         .table_or(table, view.missing("os_stat", "statistics of the host need /proc, which only Linux has"))
 }
 
@@ -258,7 +270,7 @@ fn instance_cpu(view: &View<'_>) -> Section {
         table.push(vec![
             Cell::percent(percent(cpu, available), 1),
             Cell::percent(percent(cpu, busy), 1),
-            Cell::percent(view.model.percent_of_db_time(view.model.run_queue_us), 1),
+            Cell::percent(view.model.percent_of_db_time(view.model.run_queue_outside_waits_us()), 1),
         ]);
     }
     Section::new("instance-cpu", Group::Summary, "Instance CPU").table_or(
@@ -315,6 +327,11 @@ pub fn findings(findings: &Findings) -> Section {
         }),
     );
     section = section.note("Problems first, then symptoms of problems, then information; each by impact");
+    if let Some(sessions) = findings.nearly_idle {
+        section = section.note(format!(
+            "The instance was nearly idle, {sessions:.4} average active sessions: shares of so little DB time are no problems"
+        ));
+    }
     section = section.table_or(table, "No finding: no rule applies to the figures of this interval.");
     for finding in &findings.findings {
         section.blocks.push(Block::Finding(Box::new(finding.clone())));

@@ -314,6 +314,12 @@ fn databases(view: &View<'_>) -> Section {
     let of_statements = |name: &str, us: fn(&Statement) -> Measure| {
         sum(document.statements.iter().filter(|statement| &*statement.database == name).map(us))
     };
+    // Statements also contain the work of background workers: the time of sessions is preferred.
+    let executed = document.executed_us();
+    let executed_us = |name: &str| match &executed {
+        Some(all) => all.get(name).copied(),
+        None => of_statements(name, |statement| statement.elapsed_us),
+    };
     let databases = top(document.databases.iter(), DATABASE_ROWS, |database| database.active_us);
     let table = Table::new(&columns).with_rows(databases.into_iter().map(|database| {
         vec![
@@ -324,7 +330,7 @@ fn databases(view: &View<'_>) -> Section {
             Cell::seconds(database.run_queue_us, 2),
             Cell::seconds(database.parse_us, 2),
             Cell::seconds(of_statements(&database.name, |statement| statement.plan_us), 2),
-            Cell::seconds(of_statements(&database.name, |statement| statement.elapsed_us), 2),
+            Cell::seconds(executed_us(&database.name), 2),
             Cell::seconds(database.commit_us, 2),
         ]
     }));

@@ -2,7 +2,7 @@
 
 mod sql;
 
-pub use sql::{Sql, by_plan};
+pub use sql::{Sql, by_plan, captured_us};
 
 use crate::document::{Document, Measure, Timestamp};
 use crate::figures::load::transactions;
@@ -30,6 +30,11 @@ impl<'a> View<'a> {
     /// A total as a rate per second.
     pub fn per_second(&self, total: Measure) -> Measure {
         crate::figures::per_second(total, self.document.elapsed_us)
+    }
+
+    /// A statement's time as per cent of DB time; None for a statement of background workers, which is no part of DB time.
+    pub fn sql_percent(&self, sql: &Sql<'_>) -> Measure {
+        self.model.percent_of_db_time(sql.elapsed_us.filter(|_| !sql.is_background))
     }
 
     /// Returns what the source's detail says about its absence, or else the hint.

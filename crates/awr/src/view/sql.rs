@@ -1,6 +1,6 @@
 //! Statements of a document, summed over roles and plans.
 
-use crate::document::{Document, Measure, Statement};
+use crate::document::{Document, Measure, Statement, is_foreground_type};
 use crate::figures::{percent, sum};
 use crate::sql_id;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +38,8 @@ pub struct Sql<'a> {
     pub optimized_bytes: Measure,
     pub returned_bytes: Measure,
     pub max_us: Measure,
+    /// Whether background workers executed the statement: its time is no part of DB time.
+    pub is_background: bool,
 }
 
 impl<'a> Sql<'a> {
@@ -121,7 +123,41 @@ pub fn aggregate(document: &Document) -> Vec<Sql<'_>> {
     for statement in &document.statements {
         all.entry((&statement.database, statement.query_id)).or_default().add(statement);
     }
-    all.into_values().collect()
+    let executed = document.executed_us();
+    let executed_us = |database: &str| executed.as_ref().map(|all| all.get(database).copied().unwrap_or(0.0));
+    let mut all: Vec<Sql<'_>> = all.into_values().collect();
+    for sql in &mut all {
+        sql.is_background = is_background(document, sql, executed_us(sql.database));
+    }
+    all
+}
+
+/// Sessions count the execution of statements and that of commands at different moments, at most a second apart.
+const COUNTING_DISTANCE_US: f64 = 1e6;
+
+/// Whether background workers executed a statement. If the document does not tell who did: whether the statement took longer than
+/// all sessions of the database executed statements.
+fn is_background(document: &Document, sql: &Sql<'_>, executed_us: Measure) -> bool {
+    let same =
+        document.statements.iter().filter(|other| other.query_id == sql.query_id && &*other.database == sql.database);
+    let mut types = same.filter_map(|statement| statement.backend_type.known()).peekable();
+    if types.peek().is_some() {
+        return types.all(|name| !is_foreground_type(name));
+    }
+    let most_us = executed_us.map(|us| 1.05 * us + COUNTING_DISTANCE_US);
+    sql.elapsed_us.zip(most_us).is_some_and(|(us, most_us)| us > most_us)
+}
+
+/// Execution time of the captured statements of sessions: of each database at most the time in which sessions executed statements.
+pub fn captured_us(document: &Document, all: &[Sql<'_>]) -> Measure {
+    let mut by_database: BTreeMap<&str, f64> = BTreeMap::new();
+    for sql in all.iter().filter(|sql| !sql.is_background) {
+        *by_database.entry(sql.database).or_default() += sql.elapsed_us.unwrap_or(0.0);
+    }
+    let executed = document.executed_us();
+    let limit =
+        |database: &str| executed.as_ref().map_or(f64::INFINITY, |all| all.get(database).copied().unwrap_or(0.0));
+    (!by_database.is_empty()).then(|| by_database.iter().map(|(database, us)| us.min(limit(database))).sum())
 }
 
 /// Sums the document's statements by plan; None contains executions without a plan.

@@ -182,7 +182,7 @@ impl Reader {
         if trimmed.starts_with("->") && !is_text {
             self.end_note();
             trimmed[2..].trim().clone_into(&mut self.note);
-        } else if !self.note.is_empty() && self.open.is_none() && line.starts_with("  ") {
+        } else if !self.note.is_empty() && self.open.is_none() && self.continues_note(line) {
             self.note.push(' ');
             self.note.push_str(trimmed);
         } else if self.open.is_some() {
@@ -190,6 +190,11 @@ impl Reader {
         } else {
             self.other(line, number, rest);
         }
+    }
+
+    /// Whether a line below a note is a part of it. Our own reports indent such lines by three blanks, headings of columns by more.
+    fn continues_note(&self, line: &str) -> bool {
+        line.starts_with("  ") && !(self.is_own && line.starts_with("    "))
     }
 
     /// Adds the note that is being read. A continued page repeats the notes.
