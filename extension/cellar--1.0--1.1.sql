@@ -3284,6 +3284,8 @@ CREATE FUNCTION awr.ash_data(
 RETURNS jsonb
 AS $$
 DECLARE
+  covered_begin timestamptz;
+  covered_end timestamptz;
   names CONSTANT text := 'event, wait_class, sql_id, query_id, plan, database, user, application, consumer_group, client, backend_type, state, session, blocker';
   dimension text;
   name text;
@@ -3377,6 +3379,12 @@ BEGIN
     conditions, seconds, lists)
     INTO result USING begin_time, end_time, instance;
 
+  -- The server takes samples from the creation of the extension on; the retention drops them.
+  covered_begin := greatest(begin_time, least((SELECT min(c.begin_time) FROM awr.sample_chunk c WHERE c.instance_id = instance),
+                                              (SELECT min(p.end_time) FROM awr.snapshot p WHERE p.instance_id = instance)));
+  covered_end := least(end_time, CASE WHEN instance = 1 THEN clock_timestamp()
+                                      ELSE (SELECT max(p.end_time) FROM awr.snapshot p WHERE p.instance_id = instance) END);
+
   RETURN jsonb_strip_nulls(jsonb_build_object(
     'format', 1,
     'kind', 'ash',
@@ -3397,6 +3405,8 @@ BEGIN
                 AND n.kind IN ('server restart', 'host restart', 'crash', 'clock step', 'upgrade')),
     'history', result || jsonb_build_object(
       'dimensions', to_jsonb(dimensions),
+      'covered_us', CASE WHEN covered_end > covered_begin THEN (extract(epoch FROM covered_end - covered_begin) * 1e6)::bigint END,
+      'covered_begin', covered_begin, 'covered_end', covered_end,
       'lost', (SELECT sum(c.lost) FROM awr.sample_chunk c
                WHERE c.instance_id = instance AND c.end_time >= ash_data.begin_time AND c.begin_time < ash_data.end_time),
       'filters', (SELECT jsonb_agg(jsonb_build_object('dimension', f.key, 'value', f.value #>> '{}')) FROM jsonb_each(filters) f)),

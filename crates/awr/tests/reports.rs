@@ -525,6 +525,25 @@ fn run_queue_time_that_the_waits_contain_is_not_counted_twice() {
     assert_eq!(model.run_queue_us.map(|us| us / HOUR_US), Some(1.0));
 }
 
+/// Without this part, the time of a session in pg_sleep() was taken for run-queue time, or was unaccounted for.
+#[test]
+fn idle_waits_in_statements_are_a_part_of_db_time() {
+    let sleep =
+        json!({ "event": "PgSleep", "class": "Idle", "foreground": true, "time_us": 0.05 * HOUR_US, "how": "sampled" });
+    let sleeping = |us: f64| {
+        let mut sleep = sleep.clone();
+        sleep["time_us"] = json!(us);
+        Builder::healthy().set("/databases/0/run_queue_us", HOUR_US).push("/events", sleep).build()
+    };
+    let model = cellar_awr::figures::time::TimeModel::of(&sleeping(0.05 * HOUR_US));
+    let outside = model.run_queue_outside_waits_us().unwrap() / HOUR_US;
+    assert!((outside - 0.03).abs() < 1e-9, "{outside}");
+    assert!(model.unaccounted_us().unwrap().abs() < 1.0);
+    let report = text(&instance(&sleeping(0.05 * HOUR_US)));
+    assert!(report.contains("idle waits in statements") && report.contains("(idle waits in statements)"), "{report}");
+    assert!(!text(&instance(&Builder::healthy().build())).contains("(idle waits in statements)"));
+}
+
 /// Slots in which no session was active are absent in the document, also at the end of the interval.
 #[test]
 fn the_picture_of_active_sessions_contains_idle_slots() {

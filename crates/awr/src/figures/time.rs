@@ -1,7 +1,7 @@
 //! The time model: where sessions spent their time.
 
 use super::{percent, ratio, sum};
-use crate::document::{Document, Event, Measure, names};
+use crate::document::{Document, Event, How, Measure, names};
 
 /// Wait classes, in the order of Oracle's documentation; `CPU` is first.
 pub const CLASSES: [&str; 13] = [
@@ -31,6 +31,8 @@ pub struct TimeModel {
     pub run_queue_us: Measure,
     /// Non-idle waits of foreground sessions.
     pub wait_us: Measure,
+    /// Idle waits inside of statements, such as pg_sleep(): a part of DB time, because PostgreSQL counts the sessions as active.
+    pub idle_us: Measure,
 }
 
 impl TimeModel {
@@ -42,6 +44,12 @@ impl TimeModel {
             db_cpu_us: document.time(names::time::DB_CPU),
             run_queue_us: document.time(names::time::RUN_QUEUE).or_else(|| databases(|database| database.run_queue_us)),
             wait_us: sum(foreground_waits(document).map(|event| event.time_us)),
+            // Oracle's idle waits are no part of DB time; PostgreSQL's are sampled in sessions that execute a statement.
+            idle_us: sum(document
+                .events
+                .iter()
+                .filter(|event| is_foreground(event) && &*event.class == "Idle" && event.how == Some(How::Sampled))
+                .map(|event| event.time_us)),
         }
     }
 
@@ -51,20 +59,23 @@ impl TimeModel {
     pub fn run_queue_outside_waits_us(&self) -> Measure {
         let run_queue_us = self.run_queue_us?;
         match (self.db_time_us, self.db_cpu_us) {
-            (Some(db_time), Some(cpu)) => {
-                Some(run_queue_us.min((db_time - cpu - self.wait_us.unwrap_or(0.0)).max(0.0)))
-            }
+            (Some(db_time), Some(cpu)) => Some(run_queue_us.min((db_time - cpu - self.all_waits_us()).max(0.0))),
             _ => Some(run_queue_us),
         }
     }
 
-    /// DB time that is neither DB CPU, nor waiting for a core, nor a wait. Negative if the parts exceed DB time, which
+    /// DB time that is neither DB CPU, nor waiting for a core, nor a wait, idle or not. Negative if the parts exceed DB time, which
     /// sampled waits can. None without DB time or DB CPU.
     ///
     /// Source: DB time = DB CPU + waits, the Oracle Database Performance Method.
     pub fn unaccounted_us(&self) -> Measure {
         let run_queue_us = self.run_queue_outside_waits_us().unwrap_or(0.0);
-        Some(self.db_time_us? - self.db_cpu_us? - run_queue_us - self.wait_us.unwrap_or(0.0))
+        Some(self.db_time_us? - self.db_cpu_us? - run_queue_us - self.all_waits_us())
+    }
+
+    /// All waits that are part of DB time.
+    fn all_waits_us(&self) -> f64 {
+        self.wait_us.unwrap_or(0.0) + self.idle_us.unwrap_or(0.0)
     }
 
     /// Average active sessions: DB time per elapsed time.

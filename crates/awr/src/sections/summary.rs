@@ -211,6 +211,9 @@ fn classes(view: &View<'_>) -> Section {
         rows.push((Some(us), row("CPU run queue", None, Some(us), 1)));
     }
     rows.sort_by(|a, b| b.0.partial_cmp(&a.0).unwrap_or(std::cmp::Ordering::Equal));
+    if let Some(us) = model.idle_us {
+        rows.push((None, row("(idle waits in statements)", None, Some(us), 1)));
+    }
     if let Some(us) = model.unaccounted_us() {
         rows.push((None, row("(unaccounted for)", None, Some(us), 1)));
     }
@@ -218,7 +221,7 @@ fn classes(view: &View<'_>) -> Section {
         ["<Wait Class", "Waits", "Total Wait Time (sec)", "Avg Wait Time", "% DB time", "Avg Active Sessions"];
     let table = Table::new(&columns).titled(title).with_rows(rows.into_iter().map(|(_, row)| row));
     Section::new("wait-classes", Group::Summary, title)
-        .note("DB time = DB CPU + CPU run queue (outside of waits) + waits + unaccounted; sampled waits can exceed DB time")
+        .note("DB time = DB CPU + CPU run queue (outside of waits) + waits, idle ones included + unaccounted; sampled waits can exceed DB time")
         .table_or(table, view.missing("session samples", "set cellar.awr_sample_period above 0 to sample wait events"))
 }
 

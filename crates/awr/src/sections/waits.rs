@@ -57,13 +57,16 @@ fn time_model(view: &View<'_>) -> Section {
             table.push(row("run queue outside of waits", outside_us, derived("at most")));
         }
         table.push(row("non-idle wait time", model.wait_us, derived("sum of events")));
+        if model.idle_us.is_some() {
+            table.push(row("idle waits in statements", model.idle_us, derived("sum of events")));
+        }
         table.push(row("unaccounted for", model.unaccounted_us(), derived("difference")));
     }
     let db_time = model.db_time_us.map_or_else(|| "unknown".to_owned(), duration);
     Section::new("time-model", Group::Waits, "Time Model Statistics")
         .note(format!("Total time in database user-calls (DB Time): {db_time}"))
         .note("Statistics including the word \"background\" measure background processes and are no part of DB time")
-        .note("DB time = DB CPU + run queue outside of waits + non-idle wait time + unaccounted for")
+        .note("DB time = DB CPU + run queue outside of waits + non-idle wait time + idle waits in statements + unaccounted for")
         .note("A woken session shows its wait until the session gets a core: a part of the run-queue time is in the waits")
         .table_or(table.without_empty_columns(), "Not available: the snapshots contain no time model")
 }

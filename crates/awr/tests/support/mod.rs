@@ -61,7 +61,7 @@ impl Builder {
                 { "event": "transactionid", "class": "Application", "type": "Lock", "foreground": true, "samples": 100, "time_us": 0.08 * HOUR_US, "how": "sampled" },
                 { "event": "WALWrite", "class": "Concurrency", "type": "LWLock", "foreground": true, "samples": 100, "time_us": 0.08 * HOUR_US, "how": "sampled" },
                 { "event": "VacuumDelay", "class": "Other", "type": "Timeout", "foreground": true, "samples": 1500, "time_us": 0.7 * HOUR_US, "how": "sampled" },
-                { "event": "ClientRead", "class": "Idle", "type": "Client", "foreground": true, "samples": 99_999, "time_us": 30.0 * HOUR_US, "how": "sampled" },
+                { "event": "ClientRead", "class": "Idle", "type": "Client", "foreground": true, "samples": 99_999, "time_us": 30.0 * HOUR_US, "how": "timed" },
                 { "event": "CheckpointWriteDelay", "class": "Idle", "type": "Timeout", "foreground": false, "time_us": HOUR_US, "how": "sampled" },
                 { "event": "DataFileWrite", "class": "System I/O", "type": "IO", "foreground": false, "time_us": 0.2 * HOUR_US, "how": "sampled" }
             ],
