@@ -1879,7 +1879,7 @@ BEGIN
   outputs := concat_ws(', ',
     (SELECT string_agg(format('c.%I', n), ', ') FROM unnest(keys) n),
     (SELECT string_agg(format('CASE WHEN p.%2$I IS NULL THEN ' || first ||
-                              CASE WHEN kind = 'table_stat' AND n LIKE 'idx\_%' THEN ' WHEN c.%1$I >= p.%1$I THEN c.%1$I - p.%1$I WHEN NOT reset THEN 0' ELSE '' END ||
+                              CASE WHEN kind = 'table_stat' AND n LIKE 'idx\_%' THEN ' WHEN c.%1$I >= coalesce(p.%1$I, 0) THEN c.%1$I - coalesce(p.%1$I, 0) WHEN NOT reset AND c.%1$I IS NOT NULL THEN 0' ELSE '' END ||
                               ' WHEN reset THEN c.%1$I ELSE ' || increase || ' END AS %1$I', n, keys[1]), ', ') FROM unnest(counters) n),
     (SELECT string_agg(format('c.%I - coalesce(p.%1$I, 0) AS %I', regexp_replace(n, '_growth$', ''), n), ', ') FROM unnest(growths) n),
     (SELECT string_agg(format('c.%I', n), ', ') FROM unnest(gauges) n));
@@ -2082,6 +2082,7 @@ BEGIN
     WITH restarted AS (
       DELETE FROM awr.note n
         WHERE n.snap_day = day AND n.snap_id = snap AND n.instance_id = instance.instance_id AND n.kind = 'statistics reset'
+          AND n.object <> 'os_stat'
         RETURNING n.object)
     INSERT INTO awr.note
       SELECT day, snap, instance.instance_id, 'statistics reset', NULL,
@@ -2798,9 +2799,16 @@ BEGIN
   PERFORM awr.check_increases(begin_snap, end_snap, instance);
   SELECT * INTO first FROM awr.snapshot WHERE instance_id = instance AND snap_id = begin_snap;
   SELECT * INTO last FROM awr.snapshot WHERE instance_id = instance AND snap_id = end_snap;
-  tracks_io_timing := coalesce((SELECT bool_or(e.setting = 'on') FROM awr.setting e
-                                WHERE e.instance_id = instance AND e.name = 'track_io_timing' AND e.snap_day BETWEEN first.snap_day AND last.snap_day
-                                  AND e.snap_id <= end_snap), true);
+  -- The last value before the period, and the changes within.
+  tracks_io_timing := (
+    SELECT coalesce(bool_or(e.setting = 'on'), true)
+    FROM ((SELECT p.setting FROM awr.setting p
+           WHERE p.instance_id = instance AND p.name = 'track_io_timing' AND p.snap_day = first.snap_day AND p.snap_id <= begin_snap
+           ORDER BY p.snap_id DESC LIMIT 1)
+          UNION ALL
+          SELECT p.setting FROM awr.setting p
+          WHERE p.instance_id = instance AND p.name = 'track_io_timing' AND p.snap_day BETWEEN first.snap_day AND last.snap_day
+            AND p.snap_id > begin_snap AND p.snap_id <= end_snap) e);
   SELECT sum(elapsed_us) INTO elapsed FROM awr.snapshot
     WHERE instance_id = instance AND snap_id > begin_snap AND snap_id <= end_snap;
   block_bytes := coalesce((last.facts ->> 'block_size')::int, 8192);

@@ -293,12 +293,69 @@ cellar_add_final_paths(PlannerInfo *root, RelOptInfo *grouped_rel,
 	}
 }
 
+/*
+ * Returns the keys of GROUP BY that Cellar groups by.  PostgreSQL 16 and later remove
+ * redundant keys: those that equal a constant or another key, and those that depend on
+ * a primary key.
+ *
+ * Cellar keeps expressions: an expression that is no key is computed from its columns
+ * after grouping, and groups by the columns are finer.  A column does no harm, because
+ * rows with equal keys have equal values of it.  If no key is left, Cellar keeps all:
+ * unlike an aggregation without GROUP BY, one whose keys equal constants returns no row
+ * for an empty input.
+ */
+List *
+cellar_group_clause(PlannerInfo *root)
+{
+	List	   *clause = NIL;
+	ListCell   *lc;
+
+	if (CellarGroupClause(root) == NIL || CellarGroupClause(root) == root->parse->groupClause)
+		return root->parse->groupClause;
+	foreach(lc, root->parse->groupClause)
+	{
+		SortGroupClause *key = lfirst_node(SortGroupClause, lc);
+
+		if (list_member(CellarGroupClause(root), key) ||
+			!IsA(get_sortgroupclause_expr(key, root->processed_tlist), Var))
+			clause = lappend(clause, key);
+	}
+	return clause;
+}
+
+/*
+ * Returns whether the target of the aggregation contains all keys.  For window functions,
+ * PostgreSQL 16 and later replace keys that equal constants by their columns.
+ */
+static bool
+has_group_keys(PlannerInfo *root)
+{
+	PathTarget *target = root->upper_targets[UPPERREL_GROUP_AGG];
+	ListCell   *lc;
+
+	if (target == NULL)
+		return true;
+	foreach(lc, cellar_group_clause(root))
+	{
+		Index		ref = lfirst_node(SortGroupClause, lc)->tleSortGroupRef;
+		bool		found = false;
+
+		for (int i = 0; i < list_length(target->exprs) && !found; i++)
+			found = get_pathtarget_sortgroupref(target, i) == ref;
+		if (!found)
+			return false;
+	}
+	return true;
+}
+
 /* Returns why the cell cannot contribute to the aggregation of the query, or NULL. */
 const char *
 cellar_aggregation_unsuitable(PlannerInfo *root)
 {
 	if (root->parse->hasTargetSRFs)
 		return "the select list contains a set-returning function";
+	if (!has_group_keys(root))
+		return "a window function is computed from groups whose keys equal constants";
 	return NULL;
 }
 
@@ -321,7 +378,7 @@ cellar_has_partial_states(const PlannerInfo *root, const GroupPathExtraData *ext
 bool
 cellar_can_hash_groups(PlannerInfo *root, const GroupPathExtraData *extra)
 {
-	List	   *group_clause = CellarGroupClause(root);
+	List	   *group_clause = cellar_group_clause(root);
 
 	if (root->parse->groupingSets != NIL)
 		return grouping_is_hashable(group_clause);
@@ -406,7 +463,7 @@ cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 {
 	const char *reason = cellar_aggregation_unsuitable(root);
 	CellarAggregateSpec aggregation = {
-		.group_clause = CellarGroupClause(root),
+		.group_clause = cellar_group_clause(root),
 		.grouping_sets = cellar_grouping_sets(grouped_rel)
 	};
 	ListCell   *lc;

@@ -74,7 +74,7 @@ List *
 cellar_add_group_clause(PathTarget *target, List **clause, Index *last_ref, PlannerInfo *root,
 						PathTarget *grouping_target, Node *having)
 {
-	List	   *group_clause = CellarGroupClause(root);
+	List	   *group_clause = cellar_group_clause(root);
 	List	   *others = NIL;
 	ListCell   *lc;
 
@@ -189,7 +189,7 @@ void
 cellar_add_final_deduplicated_path(PlannerInfo *root, RelOptInfo *grouped_rel, const CellarAggregateSpec *aggregation,
 								   Path *path, GroupPathExtraData *extra)
 {
-	List	   *group_clause = CellarGroupClause(root);
+	List	   *group_clause = cellar_group_clause(root);
 	double		groups = 1;
 
 	if (group_clause != NIL)
@@ -214,7 +214,9 @@ cellar_add_final_deduplicated_path(PlannerInfo *root, RelOptInfo *grouped_rel, c
 bool
 cellar_can_sort_groups(PlannerInfo *root, const GroupPathExtraData *extra)
 {
-	return CellarGroupClause(root) == NIL || (extra->flags & GROUPING_CAN_USE_SORT) != 0;
+	List	   *group_clause = cellar_group_clause(root);
+
+	return group_clause == NIL || ((extra->flags & GROUPING_CAN_USE_SORT) != 0 && grouping_is_sortable(group_clause));
 }
 
 /* Adds a path that aggregates rows without duplicates. */

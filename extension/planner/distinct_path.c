@@ -346,7 +346,7 @@ void
 cellar_cost_distinct_levels(PlannerInfo *root, CellarDistinctLevels *levels, CellarAggregateSpec *aggregation, double rows,
 							RelOptInfo *grouped_rel, GroupPathExtraData *extra)
 {
-	List	   *group_clause = CellarGroupClause(root);
+	List	   *group_clause = cellar_group_clause(root);
 	ListCell   *lc;
 
 	memset(&levels->combine_costs, 0, sizeof(AggClauseCosts));

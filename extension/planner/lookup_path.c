@@ -319,7 +319,7 @@ cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *gr
 						GroupPathExtraData *extra)
 {
 	CellarAggregateSpec aggregation = {
-		.group_clause = CellarGroupClause(root),
+		.group_clause = cellar_group_clause(root),
 		.grouping_sets = cellar_grouping_sets(grouped_rel)
 	};
 	LookupStep	step = {

@@ -82,6 +82,17 @@ SELECT query, answer(query) FROM (VALUES
   ('SELECT product || ''!'', quantity FROM sales WHERE product = ''product 3'' AND quantity = 8 GROUP BY product, 2'),
   ('SELECT product, quantity, max(day) FROM sales WHERE product = ''product 3'' AND quantity = 8 GROUP BY 1, 2 HAVING count(*) > 1'),
   ('SELECT product, quantity, max(day) FROM sales WHERE product = ''product 3'' AND quantity = 8 GROUP BY 1, 2 HAVING count(*) > 1000'),
+  -- An expression that equals a constant is a key, too: groups by its column are finer.
+  ('SELECT id % 10, region, count(*) FROM sales WHERE id % 10 = 3 GROUP BY 1, 2 HAVING count(*) > 5'),
+  ('SELECT id % 10, region, count(DISTINCT quantity), sum(price) FROM sales WHERE id % 10 = 3 GROUP BY 1, 2'),
+  ('SELECT id % 10, region, count(*), count(DISTINCT quantity) FROM sales WHERE id % 10 = 3 GROUP BY 1, 2 ORDER BY count(*) DESC, region LIMIT 2'),
+  ('SELECT id % 10 + 1, region, count(*) FROM sales WHERE id % 10 = 3 GROUP BY id % 10, 2'),
+  -- Window functions
+  ('SELECT product, count(*), rank() OVER (ORDER BY count(*)) FROM sales WHERE product = ''product 3'' GROUP BY product'),
+  ('SELECT product, count(DISTINCT region), count(DISTINCT quantity), row_number() OVER () FROM sales WHERE product = ''product 3'' GROUP BY product'),
+  ('SELECT id % 10, count(DISTINCT region), sum(price), row_number() OVER () FROM sales WHERE id % 10 = 3 GROUP BY 1'),
+  ('SELECT id % 10, region, count(*), rank() OVER (ORDER BY region) FROM sales WHERE id % 10 = 3 GROUP BY 1, 2'),
+  ('SELECT product, region, count(*), rank() OVER (ORDER BY region) FROM sales WHERE product = ''product 3'' GROUP BY 1, 2'),
   ('SELECT product, paid, count(DISTINCT region), sum(price) FROM sales WHERE product = ''product 3'' AND paid GROUP BY 1, 2'),
   ('SELECT product, count(DISTINCT region), sum(price) FROM sales WHERE product = ''product 7'' GROUP BY 1'),
   ('SELECT product, count(DISTINCT region), count(DISTINCT quantity) FROM sales WHERE product = ''product 3'' GROUP BY 1'),

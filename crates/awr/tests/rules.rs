@@ -760,3 +760,12 @@ fn statements_of_background_workers_are_no_part_of_db_time() {
         assert!(!report.contains("250.00") && !report.contains("18,000.00"), "{report}");
     }
 }
+
+/// Then the execution time of sessions by database is not known, and no statement can be told to be one of background workers.
+#[test]
+fn statements_of_more_applications_than_are_counted_are_those_of_sessions() {
+    let other = json!({ "backend_type": "client backend", "application": "(other)", "execute_us": 10.0 * HOUR_US });
+    let document = executed("worker").push("/services", other).build();
+    assert!(ids(&judge(&document)).contains(&"top-sql"), "{:#?}", judge(&document));
+    assert!(!text(&instance(&document)).contains("their time is no part of DB time"));
+}

@@ -293,15 +293,9 @@ CellarCollationIsC(Oid collation)
 #define CellarClearPresorted(aggref)	((void) 0)
 #endif
 
-/*
- * 16 removes redundant columns from GROUP BY and DISTINCT.  If all columns of GROUP BY
- * equal constants, it removes all of them, and sorts by no column: unlike an aggregation
- * without GROUP BY, this returns no row for an empty input.  Cellar keeps the columns
- * then, and groups by them as for other keys.
- */
+/* 16 removes redundant columns from GROUP BY and DISTINCT: see cellar_group_clause(). */
 #if PG_VERSION_NUM >= 160000
-#define CellarGroupClause(root)		((root)->processed_groupClause != NIL ? \
-									 (root)->processed_groupClause : (root)->parse->groupClause)
+#define CellarGroupClause(root)		((root)->processed_groupClause)
 #define CellarDistinctClause(root)	((root)->processed_distinctClause)
 #else
 #define CellarGroupClause(root)		((root)->parse->groupClause)

@@ -207,6 +207,7 @@ extern PathTarget *cellar_partial_input(PlannerInfo *root, const Path *path,
 extern void cellar_add_final_paths(PlannerInfo *root, RelOptInfo *grouped_rel,
 								   const CellarAggregateSpec *aggregation,
 								   Path *path, GroupPathExtraData *extra);
+extern List *cellar_group_clause(PlannerInfo *root);
 extern const char *cellar_aggregation_unsuitable(PlannerInfo *root);
 extern List *cellar_distinct_private(const CellarDistinct *distinct);
 extern void cellar_estimate_groups(PlannerInfo *root, CellarAggregateSpec *aggregation, List *targetlist, double rows);

@@ -148,6 +148,10 @@ impl Document {
         let mut executed: BTreeMap<&str, f64> = BTreeMap::new();
         for service in &self.services {
             if let Some(us) = service.execute_us {
+                // The server has no space for more applications: this time belongs to any database.
+                if &*service.application == names::OTHER_APPLICATIONS && us > 0.0 {
+                    return None;
+                }
                 *executed.entry(&service.database).or_default() += us;
             }
         }

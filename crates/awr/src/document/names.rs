@@ -110,3 +110,6 @@ pub(super) const BGWRITER_COLUMNS: [&str; 3] =
     ["pg_stat_bgwriter.buffers_clean", "pg_stat_bgwriter.maxwritten_clean", "pg_stat_bgwriter.buffers_alloc"];
 pub(super) const WAL_COLUMNS: [&str; 4] =
     ["pg_stat_wal.wal_fpi", "pg_stat_wal.wal_bytes", "pg_stat_wal.wal_records", "pg_stat_wal.wal_buffers_full"];
+
+/// The application of the sums of further applications and databases.
+pub const OTHER_APPLICATIONS: &str = "(other)";

@@ -174,7 +174,7 @@ pub(super) fn slower_storage(view: &View<'_>) -> Judgement {
 }
 
 pub(super) fn top_sql(view: &View<'_>) -> Judgement {
-    if view.sql.is_empty() {
+    if !view.has_statistics() {
         return None;
     }
     let large = view.sql.iter().filter(|sql| view.sql_percent(sql).is_some_and(|percent| percent >= TOP_SQL_PERCENT));

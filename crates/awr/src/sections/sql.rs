@@ -28,7 +28,7 @@ pub(super) const PLAN_CHANGE_COLUMNS: [&str; 10] = [
 ];
 
 pub fn sections(view: &View<'_>) -> Vec<Section> {
-    if view.sql.is_empty() {
+    if !view.has_statistics() {
         let hint = "set cellar.awr_track_statements to on, or install pg_stat_statements, to collect statements";
         let missing = view.missing("pg_stat_statements", hint);
         return vec![Section::new("sql-elapsed-time", Group::Sql, "SQL ordered by Elapsed Time").sentence(missing)];

@@ -32,6 +32,11 @@ impl<'a> View<'a> {
         crate::figures::per_second(total, self.document.elapsed_us)
     }
 
+    /// Whether the document has statistics of statements: of those that did not end, it has only texts.
+    pub fn has_statistics(&self) -> bool {
+        self.sql.iter().any(|sql| sql.calls.is_some() || sql.elapsed_us.is_some())
+    }
+
     /// A statement's time as per cent of DB time; None for a statement of background workers, which is no part of DB time.
     pub fn sql_percent(&self, sql: &Sql<'_>) -> Measure {
         self.model.percent_of_db_time(sql.elapsed_us.filter(|_| !sql.is_background))

@@ -12,6 +12,8 @@ pub struct Sql<'a> {
     pub database: &'a str,
     pub roles: BTreeSet<&'a str>,
     pub text: &'a str,
+    /// Whether a session executed the statement; None if the document does not tell it.
+    pub in_sessions: Option<bool>,
     pub plans: BTreeSet<i64>,
     pub calls: Measure,
     pub plan_calls: Measure,
@@ -51,6 +53,9 @@ impl<'a> Sql<'a> {
         self.roles.insert(&statement.role);
         if self.text.is_empty() {
             self.text = &statement.text;
+        }
+        if let Some(name) = statement.backend_type.known() {
+            self.in_sessions = Some(self.in_sessions.unwrap_or(false) || is_foreground_type(name));
         }
         self.plans.extend(statement.plan_id.filter(|plan_id| *plan_id != 0));
         add(&mut self.calls, statement.calls);
@@ -127,7 +132,7 @@ pub fn aggregate(document: &Document) -> Vec<Sql<'_>> {
     let executed_us = |database: &str| executed.as_ref().map(|all| all.get(database).copied().unwrap_or(0.0));
     let mut all: Vec<Sql<'_>> = all.into_values().collect();
     for sql in &mut all {
-        sql.is_background = is_background(document, sql, executed_us(sql.database));
+        sql.is_background = is_background(sql, executed_us(sql.database));
     }
     all
 }
@@ -137,12 +142,9 @@ const COUNTING_DISTANCE_US: f64 = 1e6;
 
 /// Whether background workers executed a statement. If the document does not tell who did: whether the statement took longer than
 /// all sessions of the database executed statements.
-fn is_background(document: &Document, sql: &Sql<'_>, executed_us: Measure) -> bool {
-    let same =
-        document.statements.iter().filter(|other| other.query_id == sql.query_id && &*other.database == sql.database);
-    let mut types = same.filter_map(|statement| statement.backend_type.known()).peekable();
-    if types.peek().is_some() {
-        return types.all(|name| !is_foreground_type(name));
+fn is_background(sql: &Sql<'_>, executed_us: Measure) -> bool {
+    if let Some(in_sessions) = sql.in_sessions {
+        return !in_sessions;
     }
     let most_us = executed_us.map(|us| 1.05 * us + COUNTING_DISTANCE_US);
     sql.elapsed_us.zip(most_us).is_some_and(|(us, most_us)| us > most_us)

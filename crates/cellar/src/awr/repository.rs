@@ -222,8 +222,8 @@ fn parse_period(text: &str) -> Option<Period> {
     Some(Period { begin: begin.trim().parse().ok()?, end: end.trim().parse().ok()? })
 }
 
-/// The configuration of a connection string. Keywords that the string lacks come from the environment variables of libpq,
-/// with libpq's defaults.
+/// The configuration of a connection string. Keywords that the string lacks come from the environment variables of libpq, or are
+/// libpq's defaults. Without a string, user and database are `postgres` by default.
 pub fn configuration(dsn: Option<&str>) -> Result<Config, Failure> {
     let mut config = match dsn {
         Some(dsn) => dsn
@@ -242,11 +242,16 @@ pub fn configuration(dsn: Option<&str>) -> Result<Config, Failure> {
     {
         config.port(port.parse().map_err(|_| Failure::usage(format!("invalid port number \"{port}\" in PGPORT")))?);
     }
-    if config.get_user().is_none() {
-        config.user(&variable("PGUSER").or_else(|| variable("USER")).unwrap_or_else(|| "postgres".to_owned()));
+    let default = |name: &str| dsn.is_none().then(|| name.to_owned());
+    if config.get_user().is_none()
+        && let Some(user) = variable("PGUSER").or_else(|| variable("USER")).or_else(|| default("postgres"))
+    {
+        config.user(&user);
     }
-    if config.get_dbname().is_none() {
-        config.dbname(&variable("PGDATABASE").unwrap_or_else(|| "postgres".to_owned()));
+    if config.get_dbname().is_none()
+        && let Some(database) = variable("PGDATABASE").or_else(|| default("postgres"))
+    {
+        config.dbname(&database);
     }
     if config.get_password().is_none()
         && let Some(password) = variable("PGPASSWORD")

@@ -282,7 +282,7 @@ impl Volume {
     /// Frees the space of removed files and unused units now. Returns false if there are none or the commit failed.
     /// Acquires write locks of files, so the calling thread must not hold one.
     fn complete_pending_frees(&self) -> bool {
-        let is_removing = || self.removing.try_lock().is_none();
+        let is_removing = || self.removing.is_locked();
         let has_pending =
             || !self.removed_files.lock().is_empty() || !self.post_commit_actions.lock().is_empty() || is_removing();
         if !has_pending() {
@@ -293,6 +293,7 @@ impl Volume {
         }
         // Another thread may remove the files of this commit.
         drop(self.removing.lock());
+        self.remove_backing_files();
         self.run_post_commit_actions();
         true
     }
