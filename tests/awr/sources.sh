@@ -307,7 +307,7 @@ check_equal "idle waits inside of a statement are an event without being activit
 check_equal "times of I/O that are not measured are no zeros" \
     "$(q "SELECT d -> 'databases' @? '\$[*].blk_read_us', d -> 'statements' @? '\$[*].blk_read_us', d -> 'sources' @> '[{\"name\": \"track_io_timing\", \"available\": false}]' FROM awr.report_data($begin, $end) d")" "f|f|t"
 check_equal "settings are those of the server, not of the session that collects them" \
-    "$(q "SELECT setting, source FROM awr.setting WHERE name = 'search_path' ORDER BY snap_id DESC LIMIT 1")" '"$user", public|default'
+    "$(q "SELECT setting, source FROM awr.setting WHERE name = 'search_path' ORDER BY snap_id DESC LIMIT 1")" "\"\$user\", public|default"
 q "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'" >/dev/null
 
 # ---- a query of another database that is canceled ----
