@@ -253,9 +253,14 @@ fn short_path(path: &str, width: usize) -> String {
     path.chars().take(head).chain(['…']).chain(path.chars().skip(length + head + 1 - width)).collect()
 }
 
+fn is_path(text: &str) -> bool {
+    text.starts_with('/') && !text.starts_with("/*")
+}
+
+/// Whether a column contains paths, and beside them only texts that are never cut, such as the name of a total.
 fn is_paths(cells: &[Vec<String>], column: usize) -> bool {
-    let mut paths = cells.iter().map(|row| &row[column]).filter(|text| !text.is_empty()).peekable();
-    paths.peek().is_some() && paths.all(|text| text.starts_with('/'))
+    let mut texts = cells.iter().map(|row| &row[column]);
+    texts.clone().any(|text| is_path(text)) && texts.all(|text| is_path(text) || text.chars().count() <= TEXT_WIDTH_MIN)
 }
 
 /// The least width in which the paths of a column differ; 0 for other texts.
@@ -263,7 +268,7 @@ fn path_width(cells: &[Vec<String>], column: usize) -> usize {
     if !is_paths(cells, column) {
         return 0;
     }
-    let paths: BTreeSet<&str> = cells.iter().map(|row| row[column].as_str()).collect();
+    let paths: BTreeSet<&str> = cells.iter().map(|row| row[column].as_str()).filter(|text| is_path(text)).collect();
     let longest = paths.iter().map(|path| path.chars().count()).max().unwrap_or(0);
     let differ =
         |width: &usize| paths.iter().map(|path| short_path(path, *width)).collect::<BTreeSet<_>>().len() == paths.len();
@@ -274,7 +279,7 @@ fn path_width(cells: &[Vec<String>], column: usize) -> usize {
 fn with_short_paths(mut cells: Vec<Vec<String>>, widths: &[usize]) -> Vec<Vec<String>> {
     for (column, width) in widths.iter().enumerate() {
         if is_paths(&cells, column) {
-            for row in &mut cells {
+            for row in cells.iter_mut().filter(|row| is_path(&row[column])) {
                 row[column] = short_path(&row[column], *width);
             }
         }
@@ -406,5 +411,8 @@ mod tests {
         assert!(out.contains("/disk1 ") && out.contains("/disk2 ") && out.contains('…'), "{out}");
         let out = disks([&format!("/one{folder}"), &format!("/two{folder}")]);
         assert!(out.contains("/one/") && out.contains("/two/"), "{out}");
+        // The name of a total stands below the paths.
+        let out = disks([&format!("{folder}disk1"), "Total (2)"]);
+        assert!(out.contains("/disk1 ") && out.contains("Total (2) ") && out.contains('…'), "{out}");
     }
 }
