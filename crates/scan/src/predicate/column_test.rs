@@ -157,6 +157,14 @@ impl ColumnTest {
         })
     }
 
+    /// If the test only distinguishes the empty string from other strings: whether the empty string passes.
+    pub fn passes_empty_only(&self) -> Option<bool> {
+        match self {
+            Self::BytesEqual { constant, trim: Trim::Nothing, negated } if constant.is_empty() => Some(!*negated),
+            _ => None,
+        }
+    }
+
     /// A searcher for a substring that every passing value contains.
     pub fn required_substring(&self) -> Option<&memchr::memmem::Finder<'static>> {
         match self {

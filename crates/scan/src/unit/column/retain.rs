@@ -65,6 +65,14 @@ impl ColumnReader {
         let first = rows.start + at.block * BLOCK_ROWS;
         let end = (first + marking.marks.len()).min(rows.end);
         self.read(at.chunk, attribute, first..end)?;
+        if let Some(passes) = test.passes_empty_only() {
+            let mut start = 0;
+            for (mark, end) in marking.marks.iter_mut().zip(&self.decoded.strings.ends) {
+                *mark &= u8::from((*end == start) == passes);
+                start = *end;
+            }
+            return Ok(());
+        }
         if let Some(finder) = test.required_substring() {
             // One search over the concatenated payloads excludes most rows.
             let mut found = std::mem::take(&mut self.found);
