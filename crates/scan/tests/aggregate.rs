@@ -400,6 +400,50 @@ fn units_aggregate_as_heap_pages_do() {
     assert!(groups > 1000 && rejected > 1000);
 }
 
+/// Most strings of the table occur once, so units have no lists of them.
+#[test]
+fn strings_without_a_dictionary_are_aggregated_as_those_of_heap_pages() {
+    const LENGTH: u32 = 1317;
+    let Some(cluster) = Cluster::start("aggregate-strings") else { return };
+    cluster.sql(&format!(
+        "create table a ({COLUMNS});
+         insert into a (id, k1, k2, i4, t) select i, case when i % 7 > 0 then left(md5(i::text), i % 5 * 8) end, i / 900, i,
+           case when i % 5 > 0 then md5((i * 3)::text) || i end from generate_series(1, 6000) i"
+    ));
+    let table = Table::open(&cluster, "a");
+    for unit in table.units(Level::QueryLow).iter() {
+        let unit = Unit::open(unit).unwrap();
+        let has_list = |attribute| unit.chunks()[0].attribute(attribute).unwrap().has_list();
+        assert!(!has_list(1) && !has_list(11));
+    }
+    let length =
+        |column| Expr::Call { function: LENGTH, collation: Collation::Bytewise, args: vec![Expr::Column(column)] };
+    let like = |column| call(850, column, 25, b"%ab%");
+    let aggregates = [
+        vec![aggregate(2803, None)],
+        vec![aggregate(2129, Some(12)), aggregate(2147, Some(12))],
+        vec![Aggregate { argument: Some(length(12)), ..aggregate(2108, None) }],
+        vec![Aggregate { filter: Some(like(12)), ..aggregate(2803, None) }],
+    ];
+    // All rows, a few rows of a block, and the rows without a short string.
+    let quals = [vec![], vec![call(66, 1, 23, &12i32.to_le_bytes())], vec![call(157, KEY_TEXT, 25, b"")]];
+    for (aggregates, quals) in
+        aggregates.iter().flat_map(|aggregates| quals.iter().map(move |quals| (aggregates, quals)))
+    {
+        for keys in [vec![KEY_TEXT], vec![KEY_INT], vec![KEY_TEXT, KEY_INT]] {
+            let key_widths = keys.iter().map(|key| (*key == KEY_INT).then_some(4));
+            let widths = aggregates.iter().map(|aggregate| (aggregate.function != 2129).then_some(8));
+            let widths: Vec<Option<usize>> = key_widths.chain(widths).collect();
+            let aggregation = Aggregation {
+                keys: keys.into_iter().map(Expr::Column).collect(),
+                aggregates: aggregates.clone(),
+                ..Aggregation::default()
+            };
+            assert!(!table.aggregate_where(quals.clone(), aggregation, &widths).groups.is_empty());
+        }
+    }
+}
+
 /// Random expressions as keys, arguments and filters: the interpreter, heap pages and units have the same groups, and reject the
 /// same rows.
 #[test]

@@ -303,7 +303,7 @@ impl Argument {
                 for (index, flags) in flags.iter_mut().enumerate() {
                     let value = encoded.and_then(|column| match column.encoding {
                         _ if column.is_null(index) => Some(Value::Null),
-                        CodeEncoding::Strings(strings) => {
+                        CodeEncoding::Strings(strings) | CodeEncoding::RowStrings(strings) => {
                             let bytes = strings.get(*column.codes.get(index)? as usize)?;
                             Some(Value::Bytes(Cow::Borrowed(bytes)))
                         }

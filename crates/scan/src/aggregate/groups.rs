@@ -437,7 +437,7 @@ impl GroupTable {
                 match key.encoding {
                     _ if key.is_null(row) => words[keys.len()] |= 1 << number,
                     CodeEncoding::Numbers { .. } | CodeEncoding::Nulls => words[number] = key.codes[row] as u64,
-                    CodeEncoding::Strings(strings) => {
+                    CodeEncoding::Strings(strings) | CodeEncoding::RowStrings(strings) => {
                         words[number] = self.string_code(strings.get(key.codes[row] as usize).unwrap_or_default());
                     }
                 }

@@ -348,7 +348,7 @@ pub fn encoded_codes(
         }
         row[number] = match encoded.encoding {
             CodeEncoding::Numbers { .. } | CodeEncoding::Nulls => *code as u64,
-            CodeEncoding::Strings(strings) => {
+            CodeEncoding::Strings(strings) | CodeEncoding::RowStrings(strings) => {
                 let string = strings.get(*code as usize).unwrap_or_default();
                 match known.get_mut(*code as usize) {
                     Some(known) => *known.get_or_insert_with(|| table.string_code(string)),

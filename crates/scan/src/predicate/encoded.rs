@@ -5,8 +5,11 @@
 pub enum CodeEncoding<'a> {
     /// Integers, or with `scale` numerics times `10^scale`. All codes are within `bounds`.
     Numbers { scale: Option<u8>, bounds: (i64, i64) },
-    /// Positions in a list of strings.
+    /// Positions in a list of strings, which is the same for all rows of a chunk.
     Strings(StringList<'a>),
+    /// Positions in a list of strings that belongs to the selected rows: a position has no meaning in other rows, and most strings are
+    /// in the list once.
+    RowStrings(StringList<'a>),
     /// There are no codes; only `validity` is known.
     Nulls,
 }
@@ -47,19 +50,20 @@ pub struct EncodedColumn<'a> {
 pub struct EncodedColumns<'a> {
     /// By slot.
     pub columns: &'a [Option<EncodedColumn<'a>>],
-    /// The unit and the chunk: within them, equal codes of a column mean equal values.
+    /// The unit and the chunk: within them, equal codes of a column mean equal values, except [`CodeEncoding::RowStrings`].
     pub chunk_id: (u64, usize),
 }
 
 impl EncodedColumn<'_> {
-    /// The least possible code, and the number of possible codes. None: unknown, or more than a usize counts.
+    /// The least possible code, and the number of possible codes. None: unknown, more than a usize counts, or not the same for all rows
+    /// of a chunk.
     pub fn code_range(&self) -> Option<(i64, usize)> {
         match self.encoding {
             CodeEncoding::Numbers { bounds: (min, max), .. } => {
                 Some((min, usize::try_from(max as i128 - min as i128).ok()?.checked_add(1)?))
             }
             CodeEncoding::Strings(strings) => Some((0, strings.count())),
-            CodeEncoding::Nulls => None,
+            CodeEncoding::RowStrings(_) | CodeEncoding::Nulls => None,
         }
     }
 

@@ -49,7 +49,7 @@ impl UnitScanner {
                     let inside = |(min, max)| bounds.0 <= min && max <= bounds.1;
                     attribute.numeric_scale() == Some(scale) && attribute.number_bounds().is_some_and(inside)
                 }
-                ColumnRequirement::Strings => attribute.has_list(),
+                ColumnRequirement::Strings => attribute.is_payload(),
                 ColumnRequirement::Datums => false,
             }
         };
@@ -72,10 +72,12 @@ impl UnitScanner {
                 () if !aggregation.needs_values(slot) || attribute.exceptions() > 0 => GatherMode::Nulls,
                 () if attribute.is_number() => GatherMode::Numbers,
                 () if attribute.has_list() => GatherMode::Codes,
+                () if attribute.is_payload() => GatherMode::Strings,
                 () => GatherMode::Nulls,
             };
             fold.gathered.push((slot, column.attribute, mode));
-            if mode != GatherMode::Nulls {
+            // Strings without a dictionary are long: their bytes are read block by block.
+            if !matches!(mode, GatherMode::Nulls | GatherMode::Strings) {
                 let reader = &mut self.columns[column.attribute];
                 reader.load(scan.chunk(span.chunk), column.attribute, span.rows.clone())?;
             }

@@ -216,7 +216,7 @@ fn tested_codes(encoded: &EncodedColumn<'_>, test: &ColumnTest) -> Vec<u8> {
         (CodeEncoding::Numbers { scale: None, .. }, ColumnTest::IntSet { values, negated }) => {
             codes.map(|code| u8::from(values.contains(*code) != *negated)).collect()
         }
-        (CodeEncoding::Strings(strings), test) => {
+        (CodeEncoding::Strings(strings) | CodeEncoding::RowStrings(strings), test) => {
             let passes = |code: usize| strings.get(code).and_then(|entry| test.passes_bytes(entry));
             let truth = |code: usize| passes(code).map_or(UNDECIDED, u8::from);
             if strings.count() <= encoded.codes.len() {

@@ -19,7 +19,7 @@ pub enum ColumnRequirement {
     Numbers { scale: u32 },
     /// Numerics encoded as integers times `10^scale`, all within `bounds`.
     Scaled { scale: u8, bounds: (i64, i64) },
-    /// Positions in a list of strings.
+    /// Positions in a list of strings, of the chunk or of the rows.
     Strings,
     /// No encoded values suffice.
     Datums,

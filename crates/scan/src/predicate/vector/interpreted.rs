@@ -46,7 +46,7 @@ impl Interpreted {
     fn eval_encoded(&self, rows: RowSet<'_>, encoded: &EncodedColumn<'_>, kind: ValueKind, count: usize) -> Lanes {
         let compute = |value: Value<'_>| number(self.node.eval(&rows.row_of(&value)));
         let value_of = |code: i64| match encoded.encoding {
-            CodeEncoding::Strings(strings) => match strings.get(code as usize) {
+            CodeEncoding::Strings(strings) | CodeEncoding::RowStrings(strings) => match strings.get(code as usize) {
                 Some(bytes) => compute(Value::Bytes(Cow::Borrowed(bytes))),
                 None => (0, UNCERTAIN),
             },

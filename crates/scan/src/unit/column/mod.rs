@@ -3,6 +3,7 @@
 mod datum;
 mod headers;
 mod retain;
+mod row_strings;
 mod window;
 
 pub use headers::HeaderReader;
@@ -15,6 +16,7 @@ use super::page::{ATTRIBUTES_MASK, HeaderField};
 use super::section::{DataSection, Result, corrupt};
 use crate::predicate::{CodeEncoding, EncodedColumn, StringList};
 use cellar_format::ByteSource;
+use row_strings::RowStrings;
 use std::ops::Range;
 use window::Window;
 
@@ -74,6 +76,8 @@ pub enum GatherMode {
     Numbers,
     /// Codes of dictionary entries.
     Codes,
+    /// Payloads without a dictionary.
+    Strings,
 }
 
 /// Reads one attribute of a unit. Caches the most recently decoded blocks of one unit.
@@ -92,6 +96,7 @@ pub struct ColumnReader {
     /// Searches by the symbols of chunk `searches_chunk`.
     searches: Vec<SymbolSearch>,
     searches_chunk: usize,
+    row_strings: RowStrings,
     /// A block of numbers.
     scratch: Vec<i64>,
     /// Rows in which a text was found.
@@ -111,7 +116,7 @@ impl ColumnReader {
     /// Returns the memory of the window, the decoded values and the caches in bytes.
     pub fn memory_bytes(&self) -> usize {
         let numbers = self.natts.capacity() + self.scratch.capacity();
-        let caches = self.cache.memory_bytes() + self.constant.memory_bytes();
+        let caches = self.cache.memory_bytes() + self.constant.memory_bytes() + self.row_strings.memory_bytes();
         numbers * 8 + caches + self.decoded.memory_bytes() + self.window.memory_bytes()
     }
 
@@ -201,6 +206,9 @@ impl ColumnReader {
     /// Reads the encoded values of `rows` (row numbers in the block). [`Self::gathered`] returns the values.
     pub fn gather(&mut self, at: BlockRef<'_>, attribute: usize, mode: GatherMode, rows: &[u16]) -> Result<()> {
         self.switch_to(at.chunk.unit);
+        if mode == GatherMode::Strings {
+            return self.gather_strings(at, attribute, rows);
+        }
         self.read = None;
         let entry = at.chunk.attribute(attribute)?;
         let source = self.window.over(at.chunk.source);
@@ -227,6 +235,9 @@ impl ColumnReader {
 
     /// The values that [`Self::gather`] read.
     pub fn gathered<'a>(&'a self, at: ChunkRef<'a>, attribute: usize, mode: GatherMode) -> Result<EncodedColumn<'a>> {
+        if mode == GatherMode::Strings {
+            return Ok(self.row_strings.column(&self.decoded.strings));
+        }
         let entry = at.attribute(attribute)?;
         let encoding = match (mode, entry.payloads()) {
             (GatherMode::Codes, Some(strings)) => match strings.dictionary(at.unit.section(at.source))? {
