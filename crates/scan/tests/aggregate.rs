@@ -1346,6 +1346,10 @@ fn distinct_values_are_counted_as_postgresql_does() {
     cluster.sql(&format!("create table a ({COLUMNS})"));
     let mut random = Random::new(setting("AGGREGATE_SEED", 1));
     cluster.sql(&random_rows(&mut random, 700));
+    // Consecutive rows with equal values, in different groups.
+    cluster.sql(
+        "insert into a (id, k1, k2, i2, i8, t, b) select i, 'k', i, 5, 5, 'same', true from generate_series(1, 9) i",
+    );
     cluster.sql("insert into a select * from a where id % 3 = 0; insert into a select * from a where id % 15 = 0; vacuum freeze a");
     let table = Table::open(&cluster, "a");
     let key_names = [("k1", KEY_TEXT, None), ("k2", KEY_INT, Some(4))];

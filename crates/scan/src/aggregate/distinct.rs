@@ -221,10 +221,15 @@ impl DistinctValues {
         self.pairs.clear();
         self.pairs.resize(groups.len(), [0; 2]);
         let mut count = 0;
+        // No pair is in the group DISCARD.
+        let mut last = [0; 2];
         for (row, group) in self.codes.words.as_chunks::<WORDS>().0.iter().zip(groups) {
-            self.pairs[count] = [row[0], u64::from(*group)];
-            // A NULL has a bit in the last word.
-            count += usize::from(row[1] == 0 && *group != DISCARD);
+            let pair = [row[0], u64::from(*group)];
+            self.pairs[count] = pair;
+            // A NULL has a bit in the last word. Equal values often follow each other.
+            let is_new = row[1] == 0 && *group != DISCARD && pair != last;
+            last = if is_new { pair } else { last };
+            count += usize::from(is_new);
         }
         self.set.insert_all(&self.pairs[..count]);
         self.seen.note(groups, |row| self.codes.words[row * WORDS + 1] == 0);
