@@ -27,6 +27,8 @@ const SINGLE_POSITIONS_MAX: usize = 1 << 17;
 /// The same for keys that are all numbers, if the table has at least one group per [`POSITIONS_PER_GROUP`] positions.
 const NUMBER_POSITIONS_MAX: usize = 1 << 20;
 const POSITIONS_PER_GROUP: usize = 8;
+/// Rows whose slots and groups [`GroupTable::number_rows`] reads together: their cache lines fit into the first-level cache.
+const BATCH_ROWS: usize = 256;
 
 #[derive(Debug)]
 pub struct GroupTable {
@@ -41,8 +43,6 @@ pub struct GroupTable {
     /// If the only key is a string: the group of each string of the list, or [`DISCARD`]. Other groups are in `slots`.
     string_groups: Option<Vec<u32>>,
     code_map: CodeMap,
-    /// Scratch memory of [`GroupTable::number_rows`]: the tags of a run's rows, and the slots at which their groups are searched.
-    found: Vec<(u32, u64)>,
 }
 
 /// Group numbers by the combined position of a row's codes in the code ranges of the keys. Faster than hashing if the
@@ -199,7 +199,6 @@ impl GroupTable {
             strings: StringTable::default(),
             string_groups: only_string.then(Vec::new),
             code_map: CodeMap::default(),
-            found: Vec::new(),
         }
     }
 
@@ -336,30 +335,49 @@ impl GroupTable {
         }
     }
 
-    /// Appends the groups of rows of codes to `numbers`; creates missing groups. All slots of the run are read before the
-    /// first comparison, so that the processor waits for several cache lines at a time.
+    /// Appends the groups of rows of codes to `numbers`; creates missing groups. For some rows at a time, all slots are read before the
+    /// first group, and all groups before the first comparison, in short loops, so that the processor waits for many cache lines at a time.
     pub fn number_rows(&mut self, rows: &[u64], numbers: &mut Vec<u32>) {
         if self.string_groups.is_some() {
             return numbers.extend(rows.chunks_exact(self.words).map(|row| self.group(row)));
         }
-        let mut found = std::mem::take(&mut self.found);
-        found.clear();
-        found.extend(rows.chunks_exact(self.words).map(|row| {
-            let tag = tag(row);
-            (tag, self.slots[self.first_slot(tag)])
-        }));
-        let first = numbers.len();
-        numbers.extend(rows.chunks_exact(self.words).zip(&found).map(|(row, (tag, found))| {
-            let group = *found as u32;
-            let is_found = (found >> 32) as u32 == *tag && is_equal(self.codes(group as usize), row);
-            if is_found { group } else { DISCARD }
-        }));
-        for ((row, (tag, _)), group) in rows.chunks_exact(self.words).zip(&found).zip(&mut numbers[first..]) {
-            if *group == DISCARD {
-                *group = self.group_of_tag(row, *tag);
+        let (mut tags, mut found) = ([0u32; BATCH_ROWS], [0u64; BATCH_ROWS]);
+        for batch in rows.chunks(BATCH_ROWS * self.words) {
+            let count = batch.len() / self.words;
+            for (tag_of_row, row) in tags.iter_mut().zip(batch.chunks_exact(self.words)) {
+                *tag_of_row = tag(row);
+            }
+            let (tags, found) = (&tags[..count], &mut found[..count]);
+            for (tag, found) in tags.iter().zip(found.iter_mut()) {
+                *found = self.slots[self.first_slot(*tag)];
+            }
+            for (tag, found) in tags.iter().zip(found.iter_mut()) {
+                if (*found >> 32) as u32 != *tag {
+                    *found = self.slot_of_tag(*tag);
+                }
+            }
+            let touch = |found: &u64| self.codes[*found as u32 as usize * self.words];
+            std::hint::black_box(found.iter().map(touch).fold(0, |all, word| all ^ word));
+            for ((row, tag), found) in batch.chunks_exact(self.words).zip(tags).zip(found.iter()) {
+                let group = *found as u32;
+                let is_found = group != DISCARD && is_equal(self.codes(group as usize), row);
+                numbers.push(if is_found { group } else { self.group_of_tag(row, *tag) });
             }
         }
-        self.found = found;
+    }
+
+    /// The first slot with a tag, or 0 if there is none.
+    #[inline(always)]
+    fn slot_of_tag(&self, tag: u32) -> u64 {
+        let mask = self.slots.len() - 1;
+        let mut at = self.first_slot(tag);
+        loop {
+            let found = self.slots[at];
+            if found == 0 || (found >> 32) as u32 == tag {
+                return found;
+            }
+            at = (at + 1) & mask;
+        }
     }
 
     /// The slot at which the search for a tag starts: the tag's upper bits.
