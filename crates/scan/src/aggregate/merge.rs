@@ -1,7 +1,8 @@
 //! Merges the groups of several aggregators, in partitions by the hash of the group keys.
 //!
 //! A partition has all groups whose keys have certain hash bits, of all aggregators, so partitions are merged independently: several
-//! threads share one [`GroupMerge`], and the table of merged groups fits into a processor's cache. If the aggregators contain all
+//! threads share one [`GroupMerge`], and the table of merged groups fits into a processor's cache. Only groups that several aggregators
+//! may have are merged: the others are written from their aggregator, so that their keys are not copied. If the aggregators contain all
 //! rows of the scan, a merged partition contains complete groups, and the merge omits the groups that the backend does not need.
 
 use super::aggregator::Aggregator;
@@ -9,6 +10,7 @@ use super::partitions::Partitions;
 use super::plan::AggregationPlan;
 use super::{MAGNITUDE_SUM_MAX, ROWS_MAX};
 use crate::batch::ResultWriter;
+use crate::memory::Grant;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,8 +21,10 @@ const PARTITION_GROUPS: usize = 8 << 10;
 const PARTITIONS_MAX: usize = 512;
 /// First groups of merged partitions are reduced to the needed number when there are this many times as many.
 const SURVIVORS_FACTOR: usize = 4;
-/// Bytes per group of [`Partitions`].
-const PARTITIONED_GROUP_BYTES: usize = size_of::<u32>();
+/// Bytes per group of [`PartitionedGroups`].
+const PARTITIONED_GROUP_BYTES: usize = 2 * size_of::<u32>();
+/// Entries of [`SharedHashes`] per group of a partition: one group in eight is merged although no other aggregator has the group.
+const ENTRIES_PER_GROUP: usize = 8;
 
 /// A merge that threads share. The aggregators keep their groups, which [`Aggregator::discard`] frees.
 pub struct GroupMerge<'a> {
@@ -36,8 +40,24 @@ pub struct GroupMerge<'a> {
 struct Source<'a> {
     aggregator: &'a mut Aggregator,
     /// Set by the first thread that needs the partitions.
-    partitions: OnceLock<Partitions>,
+    groups: OnceLock<PartitionedGroups>,
 }
+
+/// The groups of a source, by partition.
+struct PartitionedGroups {
+    partitions: Partitions,
+    /// The upper half of the hash of each group's keys.
+    hashes: Vec<u32>,
+}
+
+/// Which key hashes of a partition several sources have. An entry stands for all hashes with the same lower bits.
+struct SharedHashes {
+    /// The number of the source that has such a hash, or [`SEVERAL`]; 0 for none. A power of two.
+    entries: Vec<u16>,
+    memory: Grant,
+}
+
+const SEVERAL: u16 = u16::MAX;
 
 impl<'a> GroupMerge<'a> {
     /// Returns the aggregators if partitions do not pay: with few groups, groups in one aggregator only, aggregates with DISTINCT, sums
@@ -70,7 +90,7 @@ impl<'a> GroupMerge<'a> {
         if !pays {
             return Err(aggregators);
         }
-        let sources = aggregators.into_iter().map(|aggregator| Source { aggregator, partitions: OnceLock::new() });
+        let sources = aggregators.into_iter().map(|aggregator| Source { aggregator, groups: OnceLock::new() });
         Ok(Self {
             plan,
             sources: sources.collect(),
@@ -100,69 +120,215 @@ impl<'a> GroupMerge<'a> {
         out: &mut ResultWriter,
         send: &mut dyn FnMut(&mut ResultWriter) -> Result<(), E>,
     ) -> Result<u64, E> {
-        let plan = self.plan;
         while let Some(source) = self.sources.get(self.next_source.fetch_add(1, Ordering::Relaxed)) {
-            source.partitions(plan, self.partitions);
+            source.groups(self.plan, self.partitions);
         }
         let Some(first) = self.sources.first() else { return Ok(0) };
         let account = first.aggregator.account();
-        let (mut merged, mut survivors) = (Aggregator::new(plan, account), Aggregator::new(plan, account));
-        let top_groups = plan.pruning.as_ref().and_then(|pruning| pruning.top_groups());
-        let mut written = 0;
+        let mut merger = PartitionMerger {
+            merge: self,
+            top_groups: self.plan.pruning.as_ref().and_then(|pruning| pruning.top_groups()).filter(|_| self.complete),
+            merged: Aggregator::new(self.plan, account),
+            survivors: Aggregator::new(self.plan, account),
+            shared: SharedHashes { entries: Vec::new(), memory: Grant::new(account) },
+            written: 0,
+        };
         loop {
             let number = self.next_partition.fetch_add(1, Ordering::Relaxed);
             if number >= self.partitions {
                 break;
             }
-            let parts =
-                self.sources.iter().map(|source| (&*source.aggregator, source.groups(plan, self.partitions, number)));
-            let parts: Vec<_> = parts.filter(|(_, groups)| !groups.is_empty()).collect();
-            let mut rest = Vec::new();
-            merged.reserve_groups(parts.iter().map(|(_, groups)| groups.len()).sum());
-            for (source, groups) in &parts {
-                if !merged.absorb(plan, source, groups) {
-                    rest.push((source, groups));
-                }
-            }
-            let complete = self.complete && rest.is_empty();
-            if let Some(top_groups) = top_groups.filter(|_| complete) {
-                if !survivors.absorb(plan, &merged, &merged.needed(plan)) {
-                    // The survivors may have groups without rows now, which must not replace first groups.
-                    written += survivors.write(plan, false, out, send)?;
-                    written += merged.write(plan, true, out, send)?;
-                }
-                merged.clear();
-                if survivors.group_count() > (top_groups * SURVIVORS_FACTOR).max(PARTITION_GROUPS) {
-                    let needed = survivors.needed(plan);
-                    let mut fewer = Aggregator::new(plan, account);
-                    if fewer.absorb(plan, &survivors, &needed) {
-                        survivors = fewer;
-                    }
-                }
-            }
-            written += merged.write(plan, complete, out, send)?;
-            for (source, groups) in rest {
-                written += merged.write_groups_of(plan, source, groups, out, send)?;
-            }
+            merger.merge_partition(number, out, send)?;
         }
-        written += survivors.write(plan, true, out, send)?;
-        Ok(written)
+        merger.written += merger.survivors.write(self.plan, true, out, send)?;
+        Ok(merger.written)
+    }
+}
+
+/// Merges the partitions of one thread.
+struct PartitionMerger<'a> {
+    merge: &'a GroupMerge<'a>,
+    /// The number of first groups that the backend needs, if partitions contain complete groups.
+    top_groups: Option<usize>,
+    /// The groups of a partition that several sources may have.
+    merged: Aggregator,
+    /// The first groups of the partitions so far.
+    survivors: Aggregator,
+    shared: SharedHashes,
+    /// The number of groups that were written.
+    written: u64,
+}
+
+impl PartitionMerger<'_> {
+    fn merge_partition<E>(
+        &mut self,
+        number: usize,
+        out: &mut ResultWriter,
+        send: &mut dyn FnMut(&mut ResultWriter) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let GroupMerge { plan, sources, partitions, complete, .. } = self.merge;
+        let parts: Vec<_> = sources.iter().map(|source| (source, source.groups(plan, *partitions))).collect();
+        self.shared.start(parts.iter().map(|(_, groups)| groups.partitions.get(number).len()).sum());
+        for (part, (_, groups)) in parts.iter().enumerate() {
+            self.shared.note(part, groups.hashes_of(number));
+        }
+        let is_shared = |(_, hash): &(u32, u32)| self.shared.has(*hash);
+        let split = parts.iter().map(|(source, groups)| {
+            let with_hashes = groups.partitions.get(number).iter().copied().zip(groups.hashes_of(number));
+            let (shared, single): (Vec<_>, Vec<_>) = with_hashes.partition(is_shared);
+            let numbers = |groups: Vec<(u32, u32)>| groups.into_iter().map(|(group, _)| group).collect::<Vec<u32>>();
+            (&*source.aggregator, numbers(shared), numbers(single))
+        });
+        let split: Vec<_> = split.collect();
+
+        self.merged.reserve_groups(split.iter().map(|(_, shared, _)| shared.len()).sum());
+        let mut rest = Vec::new();
+        for (source, shared, single) in &split {
+            if !shared.is_empty() && !self.merged.absorb(plan, source, shared) {
+                rest.push((source, shared));
+            }
+            self.write_single(source, single, out, send)?;
+        }
+        let complete = *complete && rest.is_empty();
+        if self.top_groups.is_some() && complete {
+            let needed = self.merged.needed(plan);
+            if !self.survivors.absorb(plan, &self.merged, &needed) {
+                self.write_survivors(out, send)?;
+                self.written += self.merged.write(plan, true, out, send)?;
+            }
+            self.merged.clear();
+        }
+        self.written += self.merged.write(plan, complete, out, send)?;
+        for (source, groups) in rest {
+            self.written += self.merged.write_groups_of(plan, source, groups, out, send)?;
+        }
+        self.reduce_survivors();
+        Ok(())
+    }
+
+    /// Writes groups of a source that no other source has, or adds the first of them to the survivors.
+    fn write_single<E>(
+        &mut self,
+        source: &Aggregator,
+        groups: &[u32],
+        out: &mut ResultWriter,
+        send: &mut dyn FnMut(&mut ResultWriter) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let plan = self.merge.plan;
+        if groups.is_empty() {
+            return Ok(());
+        }
+        if !self.merge.complete {
+            self.written += self.merged.write_groups_of(plan, source, groups, out, send)?;
+            return Ok(());
+        }
+        let needed = source.needed_among(plan, groups.iter().copied());
+        if self.top_groups.is_some() {
+            if self.survivors.absorb(plan, source, &needed) {
+                return Ok(());
+            }
+            self.write_survivors(out, send)?;
+        }
+        self.written += self.merged.write_groups_of(plan, source, &needed, out, send)?;
+        Ok(())
+    }
+
+    /// Writes the survivors after an absorption failed: they may have groups without rows, which must not replace first groups.
+    fn write_survivors<E>(
+        &mut self,
+        out: &mut ResultWriter,
+        send: &mut dyn FnMut(&mut ResultWriter) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.written += self.survivors.write(self.merge.plan, false, out, send)?;
+        Ok(())
+    }
+
+    /// Drops survivors that are not among the first groups, if there are many.
+    fn reduce_survivors(&mut self) {
+        let Some(top_groups) = self.top_groups else { return };
+        if self.survivors.group_count() <= (top_groups * SURVIVORS_FACTOR).max(PARTITION_GROUPS) {
+            return;
+        }
+        let plan = self.merge.plan;
+        let needed = self.survivors.needed(plan);
+        let mut fewer = Aggregator::new(plan, self.survivors.account());
+        if fewer.absorb(plan, &self.survivors, &needed) {
+            self.survivors = fewer;
+        }
     }
 }
 
 impl Source<'_> {
-    fn partitions(&self, plan: &AggregationPlan, count: usize) -> &Partitions {
-        self.partitions.get_or_init(|| Partitions::new(&self.aggregator.partition_numbers(plan, count), count))
+    fn groups(&self, plan: &AggregationPlan, count: usize) -> &PartitionedGroups {
+        self.groups.get_or_init(|| {
+            // The upper half of a hash decides about the entries of [`SharedHashes`].
+            let hashes = self.aggregator.key_hashes(plan);
+            let (numbers, hashes): (Vec<u16>, Vec<u32>) =
+                hashes.map(|hash| ((hash as usize & (count - 1)) as u16, (hash >> 32) as u32)).unzip();
+            PartitionedGroups { partitions: Partitions::new(&numbers, count), hashes }
+        })
+    }
+}
+
+impl PartitionedGroups {
+    /// The hashes of the groups of a partition.
+    fn hashes_of(&self, number: usize) -> impl Iterator<Item = u32> {
+        // Groups are numbered from 1.
+        self.partitions.get(number).iter().map(|group| self.hashes[*group as usize - 1])
+    }
+}
+
+impl SharedHashes {
+    /// Prepares the entries for the groups of a partition. Without memory for them, all hashes count as those of several sources.
+    fn start(&mut self, groups: usize) {
+        let entries = (groups * ENTRIES_PER_GROUP).next_power_of_two();
+        let (entries, entry) = match self.memory.cover((entries * size_of::<u16>()) as u64) {
+            true => (entries, 0),
+            false => (1, SEVERAL),
+        };
+        self.entries.clear();
+        self.entries.resize(entries, entry);
     }
 
-    fn groups(&self, plan: &AggregationPlan, count: usize, number: usize) -> &[u32] {
-        self.partitions(plan, count).get(number)
+    /// Notes that a source has these hashes. Sources with high numbers count as several.
+    fn note(&mut self, source: usize, hashes: impl Iterator<Item = u32>) {
+        let own = u16::try_from(source + 1).unwrap_or(SEVERAL);
+        let mask = self.entries.len() - 1;
+        for hash in hashes {
+            let entry = &mut self.entries[hash as usize & mask];
+            *entry = if *entry == 0 || *entry == own { own } else { SEVERAL };
+        }
+    }
+
+    /// Whether several sources may have a hash.
+    fn has(&self, hash: u32) -> bool {
+        self.entries[hash as usize & (self.entries.len() - 1)] == SEVERAL
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Account;
+
+    #[test]
+    fn hashes_of_several_sources_are_shared() {
+        let mut shared = SharedHashes { entries: Vec::new(), memory: Grant::new(&Account::unlimited()) };
+        shared.start(6);
+        shared.note(0, [1, 2, 2].into_iter());
+        shared.note(1, [2, 3].into_iter());
+        shared.note(2, [4].into_iter());
+        assert_eq!([1, 2, 3, 4, 5].map(|hash| shared.has(hash)), [false, true, false, false, false]);
+        shared.start(6);
+        shared.note(usize::from(SEVERAL), [1].into_iter());
+        assert_eq!([1, 2].map(|hash| shared.has(hash)), [true, false]);
+
+        // Without memory, all groups are merged.
+        let mut shared = SharedHashes { entries: Vec::new(), memory: Grant::new(&Account::new(0)) };
+        shared.start(6);
+        shared.note(0, [1].into_iter());
+        assert!(shared.has(1) && shared.has(2));
+    }
 
     #[test]
     fn partitions_have_each_group_once() {

@@ -115,10 +115,9 @@ impl Pruning {
     }
 
     /// Returns the groups that the backend can need, ascending.
-    pub fn select(&self, groups: Groups<'_>) -> Vec<u32> {
+    pub fn select(&self, groups: Groups<'_>, among: impl Iterator<Item = u32> + Clone) -> Vec<u32> {
         let tests: Vec<Test<'_>> = self.conditions.iter().map(|condition| Test::new(condition, groups)).collect();
-        let all = 1..groups.table.len() as u32;
-        let passed = || all.clone().filter(|group| tests.iter().all(|test| test.may_hold(*group as usize, groups)));
+        let passed = || among.clone().filter(|group| tests.iter().all(|test| test.may_hold(*group as usize, groups)));
         let Some(top) = &self.top else { return passed().collect() };
         if top.keys.is_empty() {
             return passed().take(top.groups).collect();

@@ -208,9 +208,9 @@ impl Aggregator {
         self.table.reserve(groups);
     }
 
-    /// The partition of each group among `count` partitions, a power of two of at most 65,536. Equal keys of different aggregators have
-    /// the same partition.
-    pub(in crate::aggregate) fn partition_numbers(&self, plan: &AggregationPlan, count: usize) -> Vec<u16> {
+    /// A hash of each group's keys, which equal keys of different aggregators share. The slots of a [`GroupTable`] do not depend on its
+    /// lower half.
+    pub(in crate::aggregate) fn key_hashes(&self, plan: &AggregationPlan) -> impl Iterator<Item = u64> {
         let number = |group: usize| {
             let codes = self.table.codes(group);
             let nulls = codes[codes.len() - 1];
@@ -219,16 +219,27 @@ impl Aggregator {
                     0 => key.table_independent(*code, &self.table),
                     _ => 0,
                 });
-            // The upper half of a row's hash decides about slots of the table of merged groups.
-            (hash(words.chain([nulls])) as usize & (count - 1)) as u16
+            hash(words.chain([nulls]))
         };
-        (1..self.table.len()).map(number).collect()
+        (1..self.table.len()).map(number)
     }
 
     /// The groups that the backend needs if all rows of the scan are in the groups.
     pub(in crate::aggregate) fn needed(&self, plan: &AggregationPlan) -> Vec<u32> {
+        self.needed_among(plan, 1..self.table.len() as u32)
+    }
+
+    /// Those of some groups that the backend needs if all rows of these groups are in them.
+    pub(in crate::aggregate) fn needed_among(
+        &self,
+        plan: &AggregationPlan,
+        among: impl Iterator<Item = u32> + Clone,
+    ) -> Vec<u32> {
         let groups = Groups { keys: &plan.keys, table: &self.table, states: &self.states };
-        plan.pruning.as_ref().map_or_else(|| (1..self.table.len() as u32).collect(), |pruning| pruning.select(groups))
+        match &plan.pruning {
+            Some(pruning) => pruning.select(groups, among),
+            None => among.collect(),
+        }
     }
 
     /// Frees the groups, which were merged.
