@@ -180,8 +180,8 @@ cellar_add_computed_keys_path(PlannerInfo *root, RelOptInfo *rel, Relation relat
 		return true;
 	final.groups = 1;
 	if (plain->group_clause != NIL)
-		final.groups = estimate_num_groups(root, get_sortgrouplist_exprs(plain->group_clause, extra->targetList),
-										   rel->rows, NULL, NULL);
+		final.groups = cellar_num_groups(root, get_sortgrouplist_exprs(plain->group_clause, extra->targetList),
+										 rel->rows);
 	foreach(lc, cellar_offer_aggregate_paths(root, &aggregation, grouped_rel))
 	{
 		Path	   *path = (Path *) create_projection_path(root, grouped_rel, lfirst(lc), plain->target);

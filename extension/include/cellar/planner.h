@@ -411,6 +411,10 @@ extern bool cellar_has_plain_targets(const Plan *plan);
 extern bool cellar_has_group_key(const Plan *plan, const Var *column);
 extern bool cellar_returns_groups(Plan *plan, const Var *column);
 
+/* group_estimate.c */
+
+extern double cellar_num_groups(PlannerInfo *root, List *keys, double rows);
+
 /* group_keys.c */
 
 extern void cellar_add_group_keys(PlannerInfo *root, const RelOptInfo *groups, const RangeTblEntry *rte);
