@@ -18,6 +18,7 @@
 #include "optimizer/optimizer.h"
 #include "utils/lsyscache.h"
 
+#include "cellar/cell.h"
 #include "cellar/planner.h"
 
 /*
@@ -52,7 +53,7 @@ expression_cost(PlannerInfo *root, Node *node)
 static bool
 is_number(Oid type)
 {
-	switch (getBaseType(type))
+	switch (cellar_cell_type(type, NULL))
 	{
 		case BOOLOID:
 		case INT2OID:
@@ -66,6 +67,7 @@ is_number(Oid type)
 		case TIMEOID:
 		case TIMESTAMPOID:
 		case TIMESTAMPTZOID:
+		case ANYENUMOID:
 			return true;
 		default:
 			return false;

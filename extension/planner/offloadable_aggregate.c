@@ -25,6 +25,7 @@
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
+#include "cellar/cell.h"
 #include "cellar/compat.h"
 #include "cellar/planner.h"
 
@@ -131,7 +132,7 @@ key_unsuitable(Node *key, Index varno)
 		return NULL;
 	if (!cellar_depends_on_row(key))
 		return "the group key contains no column";
-	if (!cellar_type_groupable(getBaseType(exprType(key))) || !equal_values_are_identical(key))
+	if (!cellar_type_groupable(cellar_cell_type(exprType(key), NULL)) || !equal_values_are_identical(key))
 		return psprintf("equal values of type %s can have different representations",
 						format_type_with_typemod(exprType(key), exprTypmod(key)));
 	if (OidIsValid(exprCollation(key)) &&

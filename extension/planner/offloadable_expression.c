@@ -28,6 +28,7 @@
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
+#include "cellar/cell.h"
 #include "cellar/compat.h"
 #include "cellar/planner.h"
 
@@ -92,7 +93,7 @@ reject(OffloadContext *context, const char *reason)
 static bool
 type_offloadable(Oid type)
 {
-	return cellar_type_offloadable(getBaseType(type));
+	return cellar_type_offloadable(cellar_cell_type(type, NULL));
 }
 
 static bool

@@ -246,7 +246,11 @@ impl Sessions {
             Ok(client)
         };
         let mut prepare = session()?;
-        prepare.batch_execute("DROP SCHEMA IF EXISTS differ CASCADE; CREATE SCHEMA differ")?;
+        let moods: Vec<String> = types::MOODS.iter().map(|mood| types::quoted(mood)).collect();
+        prepare.batch_execute(&format!(
+            "DROP SCHEMA IF EXISTS differ CASCADE; CREATE SCHEMA differ; CREATE TYPE differ.mood AS ENUM ({})",
+            moods.join(", ")
+        ))?;
         Ok(Self { query: session()?, prepare, open: [session()?, session()?] })
     }
 }
