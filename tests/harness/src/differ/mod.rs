@@ -274,6 +274,9 @@ fn run_table(
     if options.parallel && rng.chance(50) {
         sessions.prepare.batch_execute(&format!("ALTER TABLE {} SET (parallel_workers = 2)", table.name))?;
     }
+    // The cell evaluates functions of the time zone in UTC only.
+    let zone = *rng.pick(&["UTC", "UTC", "Europe/Berlin"]);
+    sessions.query.batch_execute(&format!("SET TimeZone = '{zone}'"))?;
     let mut is_in_use = false;
     for client in &mut sessions.open {
         client.batch_execute("BEGIN")?;

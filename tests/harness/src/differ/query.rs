@@ -453,8 +453,9 @@ impl Queries<'_> {
             return self.group_key();
         }
         if self.rng.chance(15) {
-            let field = *self.rng.pick(&["year", "month", "dow", "hour", "minute", "second", "epoch"]);
-            return format!("extract({field} FROM {})", self.expression(Type::Timestamp, 1));
+            let field = *self.rng.pick(&["year", "month", "week", "dow", "hour", "minute", "second", "epoch"]);
+            let of = *self.rng.pick(&[Type::Timestamp, Type::Timestamp, Type::Timestamptz]);
+            return format!("extract({field} FROM {})", self.expression(of, 1));
         }
         if self.rng.chance(15) {
             // Numerics of one display scale.
@@ -836,8 +837,15 @@ impl Queries<'_> {
             Type::Date => match self.rng.below(3) {
                 0 => format!("({} + {})", self.expression(of, d), self.rng.between(-400, 400)),
                 1 => format!("({} - {})", self.expression(of, d), self.rng.between(-400, 400)),
-                _ => format!("({})::date", self.expression(Type::Timestamp, d)),
+                _ => {
+                    let from = *self.rng.pick(&[Type::Timestamp, Type::Timestamp, Type::Timestamptz]);
+                    format!("({})::date", self.expression(from, d))
+                }
             },
+            Type::Timestamp if self.rng.chance(20) => {
+                let zone = *self.rng.pick(&["UTC", "UTC", "Asia/Kolkata"]);
+                format!("({} AT TIME ZONE '{zone}')", self.expression(Type::Timestamptz, d))
+            }
             Type::Timestamp => match self.rng.below(3) {
                 0 => format!("({} + interval '{} days')", self.expression(of, d), self.rng.between(-40, 40)),
                 1 => {
@@ -846,6 +854,13 @@ impl Queries<'_> {
                     format!("date_trunc('{field}', {})", self.expression(of, d))
                 }
                 _ => format!("({})::timestamp", self.expression(Type::Date, d)),
+            },
+            Type::Timestamptz if self.rng.chance(40) => match self.rng.below(4) {
+                0 => format!("({})::timestamptz", self.expression(Type::Timestamp, d)),
+                _ => {
+                    let field = *self.rng.pick(&["month", "week", "quarter", "year", "day", "hour", "minute"]);
+                    format!("date_trunc('{field}', {})", self.expression(of, d))
+                }
             },
             Type::Timestamptz => {
                 format!("({} - interval '{} hours')", self.expression(of, d), self.rng.between(-40, 40))
