@@ -242,6 +242,17 @@ has_kernel(PlannerInfo *root, Node *node, Cost *operands)
 	}
 }
 
+/* Returns whether the cell computes the expression row by row, not over vectors. */
+bool
+cellar_is_interpreted(PlannerInfo *root, Node *expr)
+{
+	Cost		operands = 0;
+
+	if (exprType(expr) == BOOLOID)
+		return !has_kernel(root, expr, &operands) || operands > 0;
+	return !IsA(without_relabel(expr), Var) && !is_vector(root, expr);
+}
+
 /*
  * Returns the cost of interpreting expressions of the conditions for a row.  conditions are
  * RestrictInfos.

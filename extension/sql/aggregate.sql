@@ -220,7 +220,14 @@ EXECUTE sets(3000);
 EXECUTE sets(0);
 RESET plan_cache_mode;
 
+-- Keys that the cell would interpret for each row are computed for each value of their columns, unless there are many.
+SELECT show('SELECT CASE WHEN quantity < 10 THEN ''low'' ELSE ''high'' END, paid, count(*) FROM sales GROUP BY 1, 2');
+SELECT CASE WHEN quantity < 10 THEN 'low' ELSE 'high' END, paid, count(*), min(product COLLATE "C"), sum(price) FROM sales GROUP BY 1, 2 HAVING count(*) > 500 ORDER BY 1, 2;
+SELECT show('SELECT CASE WHEN id < 10 THEN ''low'' ELSE ''high'' END, count(*) FROM sales GROUP BY 1');
+SELECT show('SELECT CASE WHEN quantity < 10 THEN ''low'' ELSE ''high'' END, day, count(*) FROM sales GROUP BY 1, 2');
+
 -- Regular expressions
+SELECT show('SELECT product ~ ''[34]$'', day, count(*) FROM sales GROUP BY 1, 2');
 SELECT show('SELECT regexp_replace(product, ''^pro(?:duct)? ([0-3]+)$'', ''<\1>''), product ~ ''[34]$'', count(*) FROM sales GROUP BY 1, 2');
 SELECT regexp_replace(product, '^pro(?:duct)? ([0-3]+)$', '<\1>'), product ~ '[34]$', count(*) FROM sales GROUP BY 1, 2 ORDER BY 1, 2;
 

@@ -361,6 +361,7 @@ extern bool cellar_index_only_scan_is_cheaper(RelOptInfo *rel, Cost total_cost, 
 /* interpreted_cost.c */
 
 extern Cost cellar_interpreted_cost(PlannerInfo *root, List *conditions);
+extern bool cellar_is_interpreted(PlannerInfo *root, Node *expr);
 
 /* offloadable_scan.c */
 
