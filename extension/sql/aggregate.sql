@@ -242,7 +242,7 @@ ALTER TABLE moods ADD later mood DEFAULT 'calm';
 VACUUM ANALYZE moods;
 SELECT show('SELECT m, f, count(*) FILTER (WHERE m = ''ok''), sum(CASE m WHEN ''sad'' THEN id END) FROM moods WHERE f::mood <> ''sad'' OR m IN (''ok'', ''calm'') GROUP BY 1, 2');
 SELECT m, f, count(*) FILTER (WHERE m = 'ok'), sum(CASE m WHEN 'sad' THEN id END) FROM moods WHERE f::mood <> 'sad' OR m IN ('ok', 'calm') GROUP BY 1, 2 ORDER BY 1, 2;
-SELECT show('SELECT m, count(*) FROM moods GROUP BY m ORDER BY m DESC LIMIT 2');
+SELECT line FROM show('SELECT m, count(*) FROM moods GROUP BY m ORDER BY m DESC LIMIT 2') line WHERE line ~ 'Cell';
 SELECT m, count(*) FROM moods GROUP BY m ORDER BY m DESC LIMIT 2;
 SELECT coalesce(m, 'ok'), nullif(m, 'sad'), later, count(DISTINCT f) FROM moods GROUP BY 1, 2, 3 HAVING coalesce(m, 'ok') <> 'happy' ORDER BY 1, 2, 3;
 SELECT m, f, count(*), grouping(m) FROM moods GROUP BY CUBE (m, f) ORDER BY 4, 1, 2;

@@ -480,8 +480,16 @@ impl Queries<'_> {
     /// whose columns the cell groups by.
     fn computed_key(&mut self) -> String {
         let column = self.any_column();
-        match self.rng.below(7) {
+        match self.rng.below(9) {
             0 => format!("md5({column}::text)"),
+            7 | 8 => {
+                let results = ["'low'", "'a longer text than fits into a word'", "''", "NULL"];
+                let when =
+                    |queries: &mut Self| format!("WHEN {} THEN {}", queries.predicate(1), queries.rng.pick(&results));
+                let first = when(self);
+                let second = if self.rng.chance(50) { when(self) } else { String::new() };
+                format!("CASE {first} {second} ELSE {}::text END", self.rng.pick(&results))
+            }
             1 => format!("to_char({}, 'YYYY-MM')", self.expression(Type::Timestamp, 0)),
             2 => format!("(({column})::text || '/' || (id % 7))"),
             3 => format!("initcap({})", self.unpadded(0)),
