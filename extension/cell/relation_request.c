@@ -7,9 +7,11 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "access/tupdesc_details.h"
 #include "access/tupmacs.h"
 #include "access/xlog.h"
+#include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -48,6 +50,19 @@ missing_value(TupleDesc tupdesc, Form_pg_attribute att, char *buffer, size_t *by
 }
 
 /*
+ * Returns the type by which a cell knows a type: the base type of a domain, and
+ * anyenum for enums.  Replaces *typmod, unless typmod is NULL, by that of the base type.
+ */
+Oid
+cellar_cell_type(Oid type, int32 *typmod)
+{
+	int32		ignored = -1;
+
+	type = getBaseTypeAndTypmod(type, typmod == NULL ? &ignored : typmod);
+	return type >= FirstGenbkiObjectId && type_is_enum(type) ? ANYENUMOID : type;
+}
+
+/*
  * Adds the relation, its file below the mount and its columns to the request.
  */
 void
@@ -71,7 +86,7 @@ cellar_request_relation(CellarRequest *request, Relation rel, const char *file)
 
 		if (!att->attisdropped)
 		{
-			attribute.type = getBaseTypeAndTypmod(att->atttypid, &attribute.typmod);
+			attribute.type = cellar_cell_type(att->atttypid, &attribute.typmod);
 			attribute.missing = missing_value(tupdesc, att, buffer, &attribute.missing_bytes);
 		}
 		cellar_request_attribute(request, &attribute);

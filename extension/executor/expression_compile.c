@@ -15,6 +15,7 @@
 #include "nodes/nodeFuncs.h"
 #include "utils/lsyscache.h"
 
+#include "cellar/cell.h"
 #include "cellar/executor.h"
 #include "cellar/planner.h"
 #include "expression_steps.h"
@@ -69,7 +70,7 @@ compile_value(Node *node, Oid type, PlanState *parent)
 	value->state = ExecInitExpr((Expr *) node, parent);
 	exec_params_walker(node, &value->params);
 	value->catchable = cellar_catchable(node);
-	value->type = getBaseType(type);
+	value->type = cellar_cell_type(type, NULL);
 	get_typlenbyvalalign(value->type, &value->typlen, &value->typbyval, &value->typalign);
 	return value;
 }
@@ -156,7 +157,7 @@ compile_case(CaseExpr *expr, CompileContext *context)
 	if (expr->defresult != NULL)
 		compile_expression((Node *) expr->defresult, context);
 	else
-		add_step(context->expressions, STEP_NULL)->type = getBaseType(expr->casetype);
+		add_step(context->expressions, STEP_NULL)->type = cellar_cell_type(expr->casetype, NULL);
 	add_step(context->expressions, STEP_CASE)->nargs = list_length(expr->args);
 }
 
@@ -254,7 +255,7 @@ compile_expression(Node *node, CompileContext *context)
 		case T_NullIfExpr:
 			/* CASE WHEN a = b THEN NULL ELSE a END */
 			compile_call((OpExpr *) node, context);
-			add_step(expressions, STEP_NULL)->type = getBaseType(exprType(node));
+			add_step(expressions, STEP_NULL)->type = cellar_cell_type(exprType(node), NULL);
 			compile_expression(linitial(((NullIfExpr *) node)->args), context);
 			add_step(expressions, STEP_CASE)->nargs = 1;
 			break;

@@ -29,6 +29,7 @@
 #include "utils/resowner.h"
 
 #include "cellar/executor.h"
+#include "cellar/planner.h"
 #include "expression_steps.h"
 
 /* Arrays of at least this many integers are sent as a set. */
@@ -338,6 +339,12 @@ cellar_request_expressions(CellarRequest *request, CellarExpressions *expression
 			Step	   *step = &expressions->steps[end];
 
 			if (step->subquery != NULL && !cellar_execute_subquery(step->subquery, econtext))
+			{
+				evaluated = false;
+				break;
+			}
+			/* The time zone may have changed since the query was planned. */
+			if (step->kind == STEP_CALL && cellar_depends_on_time_zone(step->function) && !cellar_time_zone_is_utc())
 			{
 				evaluated = false;
 				break;

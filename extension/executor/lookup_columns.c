@@ -15,6 +15,7 @@
 #include "optimizer/optimizer.h"
 #include "utils/lsyscache.h"
 
+#include "cellar/cell.h"
 #include "cellar/planner.h"
 #include "lookup_table.h"
 
@@ -54,7 +55,7 @@ add_column(CellarLookupState *table, AttrNumber source, const Var *var)
 	column->source = source - 1;
 	attribute = &column->attribute;
 	attribute->typmod = var->vartypmod;
-	attribute->type = getBaseTypeAndTypmod(var->vartype, &attribute->typmod);
+	attribute->type = cellar_cell_type(var->vartype, &attribute->typmod);
 	get_typlenbyvalalign(attribute->type, &attribute->typlen, &attribute->typbyval, &attribute->typalign);
 }
 

@@ -123,7 +123,7 @@ cellar_scan_request(CellarScanState *state, const char *file, const char **reaso
 	}
 	PG_END_TRY();
 	if (!complete)
-		*reason = "an expression without columns cannot be evaluated in advance, or a subquery has too many values";
+		*reason = "an expression without columns cannot be evaluated in advance, a subquery has too many values, or the time zone is no longer UTC";
 	else if (cellar_request_bytes(request) > CELLAR_REQUEST_BYTES_MAX)
 		*reason = "the request to the cell is too large";
 	else

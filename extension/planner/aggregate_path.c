@@ -408,10 +408,10 @@ cellar_estimate_groups(PlannerInfo *root, CellarAggregateSpec *aggregation, List
 	aggregation->groups = 1;
 	if (aggregation->group_clause != NIL)
 		aggregation->groups =
-			estimate_num_groups(root,
-								aggregation->input != NULL ? key_expressions(aggregation->target) :
-								get_sortgrouplist_exprs(aggregation->group_clause, targetlist),
-								rows, NULL, NULL);
+			cellar_num_groups(root,
+							  aggregation->input != NULL ? key_expressions(aggregation->target) :
+							  get_sortgrouplist_exprs(aggregation->group_clause, targetlist),
+							  rows);
 
 	/*
 	 * PostgreSQL's estimate for several columns is at most about a tenth of the

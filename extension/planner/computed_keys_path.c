@@ -39,6 +39,12 @@
 #include "cellar/compat.h"
 #include "cellar/planner.h"
 
+/*
+ * Columns have few values if a value has this many rows on average.  To interpret an
+ * expression for a row takes about as long as PostgreSQL takes for a group.
+ */
+#define FEW_VALUES_SHARE	100
+
 /* Returns whether the function's result depends on how its argument is stored. */
 static bool
 depends_on_storage(Oid function, void *context)
@@ -86,13 +92,34 @@ add_columns(PathTarget *target, List **clause, Index *last_ref, Node *expr, RelO
 }
 
 /*
+ * Returns whether PostgreSQL should compute a key that the cell can compute: the cell
+ * would interpret the expression for each row, and its columns have few values.
+ */
+static bool
+is_better_computed_later(PlannerInfo *root, RelOptInfo *rel, Node *expr)
+{
+	List	   *columns = pull_var_clause(expr, PVC_INCLUDE_PLACEHOLDERS);
+	ListCell   *lc;
+
+	if (IsA(expr, Var) || !cellar_is_interpreted(root, expr) || !cellar_has_one_image(expr))
+		return false;
+	foreach(lc, columns)
+	{
+		if (!IsA(lfirst(lc), Var) || !cellar_key_offloadable(lfirst(lc), rel))
+			return false;
+	}
+	return columns != NIL && cellar_num_groups(root, columns, rel->rows) * FEW_VALUES_SHARE <= rel->rows;
+}
+
+/*
  * Sets the target, the group clause and the values of an aggregation in the cell,
  * from those of a partial aggregation.  Returns false if the cell evaluates the
- * partial aggregation itself, or cannot contribute to it.
+ * partial aggregation itself, or cannot contribute to it.  If `later`, keys are computed
+ * after grouping where that is better.
  */
 static bool
 init_cell_target(CellarAggregateSpec *aggregation, PlannerInfo *root, RelOptInfo *rel,
-				 const CellarAggregateSpec *plain)
+				 const CellarAggregateSpec *plain, bool later)
 {
 	PathTarget *target = create_empty_pathtarget();
 	List	   *values = NIL;
@@ -120,7 +147,7 @@ init_cell_target(CellarAggregateSpec *aggregation, PlannerInfo *root, RelOptInfo
 			values = lappend(values, aggref);
 			continue;
 		}
-		offloadable = cellar_key_offloadable(expr, rel);
+		offloadable = cellar_key_offloadable(expr, rel) && !(later && is_better_computed_later(root, rel, expr));
 		computes |= !offloadable;
 		if (offloadable ?
 			!cellar_add_key(target, &aggregation->group_clause, &last_ref, (Expr *) expr) :
@@ -156,6 +183,21 @@ init_cell_target(CellarAggregateSpec *aggregation, PlannerInfo *root, RelOptInfo
 	return true;
 }
 
+/* Returns whether the keys have many values together, although some columns have few. */
+static bool
+has_many_groups(PlannerInfo *root, RelOptInfo *rel, const PathTarget *target)
+{
+	List	   *keys = NIL;
+	ListCell   *lc;
+
+	foreach(lc, target->exprs)
+	{
+		if (!IsA(lfirst(lc), Aggref))
+			keys = lappend(keys, lfirst(lc));
+	}
+	return cellar_num_groups(root, keys, rel->rows) * FEW_VALUES_SHARE > rel->rows;
+}
+
 /*
  * Adds a path for a query with expressions that the cell does not evaluate.
  * `plain` has the target, the group clause and the costs of the partial aggregation that
@@ -172,16 +214,21 @@ cellar_add_computed_keys_path(PlannerInfo *root, RelOptInfo *rel, Relation relat
 		.final_costs = plain->final_costs
 	};
 	CellarAggregateSpec final = *plain;
+	CellarAggregateSpec empty = aggregation;
 	ListCell   *lc;
 
-	if (!init_cell_target(&aggregation, root, rel, plain))
-		return false;
+	if (!init_cell_target(&aggregation, root, rel, plain, true) || has_many_groups(root, rel, aggregation.target))
+	{
+		aggregation = empty;
+		if (!init_cell_target(&aggregation, root, rel, plain, false))
+			return false;
+	}
 	if (!cellar_init_aggregation(&aggregation, root, rel, relation, extra->targetList))
 		return true;
 	final.groups = 1;
 	if (plain->group_clause != NIL)
-		final.groups = estimate_num_groups(root, get_sortgrouplist_exprs(plain->group_clause, extra->targetList),
-										   rel->rows, NULL, NULL);
+		final.groups = cellar_num_groups(root, get_sortgrouplist_exprs(plain->group_clause, extra->targetList),
+										 rel->rows);
 	foreach(lc, cellar_offer_aggregate_paths(root, &aggregation, grouped_rel))
 	{
 		Path	   *path = (Path *) create_projection_path(root, grouped_rel, lfirst(lc), plain->target);

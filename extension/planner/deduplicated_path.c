@@ -180,7 +180,7 @@ cellar_count_combinations(PlannerInfo *root, const PathTarget *target, double ro
 	ListCell   *lc;
 
 	foreach(lc, target->exprs)
-		combinations *= estimate_num_groups(root, list_make1(lfirst(lc)), rows, NULL, NULL);
+		combinations *= cellar_num_groups(root, list_make1(lfirst(lc)), rows);
 	return combinations;
 }
 
@@ -193,8 +193,7 @@ cellar_add_final_deduplicated_path(PlannerInfo *root, RelOptInfo *grouped_rel, c
 	double		groups = 1;
 
 	if (group_clause != NIL)
-		groups = estimate_num_groups(root, get_sortgrouplist_exprs(group_clause, extra->targetList),
-									 path->rows, NULL, NULL);
+		groups = cellar_num_groups(root, get_sortgrouplist_exprs(group_clause, extra->targetList), path->rows);
 
 	/*
 	 * Since PostgreSQL 16, the keys include the arguments of aggregates that

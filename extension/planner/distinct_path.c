@@ -358,8 +358,7 @@ cellar_cost_distinct_levels(PlannerInfo *root, CellarDistinctLevels *levels, Cel
 	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation->final_costs);
 	levels->groups = 1;
 	if (group_clause != NIL)
-		levels->groups = estimate_num_groups(root, get_sortgrouplist_exprs(group_clause, extra->targetList),
-											 rows, NULL, NULL);
+		levels->groups = cellar_num_groups(root, get_sortgrouplist_exprs(group_clause, extra->targetList), rows);
 	levels->distinct.groups = levels->groups;
 	foreach(lc, levels->results->exprs)
 	{

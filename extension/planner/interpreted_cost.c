@@ -18,6 +18,7 @@
 #include "optimizer/optimizer.h"
 #include "utils/lsyscache.h"
 
+#include "cellar/cell.h"
 #include "cellar/planner.h"
 
 /*
@@ -52,7 +53,7 @@ expression_cost(PlannerInfo *root, Node *node)
 static bool
 is_number(Oid type)
 {
-	switch (getBaseType(type))
+	switch (cellar_cell_type(type, NULL))
 	{
 		case BOOLOID:
 		case INT2OID:
@@ -66,6 +67,7 @@ is_number(Oid type)
 		case TIMEOID:
 		case TIMESTAMPOID:
 		case TIMESTAMPTZOID:
+		case ANYENUMOID:
 			return true;
 		default:
 			return false;
@@ -238,6 +240,17 @@ has_kernel(PlannerInfo *root, Node *node, Cost *operands)
 		default:
 			return false;
 	}
+}
+
+/* Returns whether the cell computes the expression row by row, not over vectors. */
+bool
+cellar_is_interpreted(PlannerInfo *root, Node *expr)
+{
+	Cost		operands = 0;
+
+	if (exprType(expr) == BOOLOID)
+		return !has_kernel(root, expr, &operands) || operands > 0;
+	return !IsA(without_relabel(expr), Var) && !is_vector(root, expr);
 }
 
 /*

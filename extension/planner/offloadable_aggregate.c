@@ -25,6 +25,7 @@
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
+#include "cellar/cell.h"
 #include "cellar/compat.h"
 #include "cellar/planner.h"
 
@@ -68,6 +69,7 @@ scale_is_fixed(Node *expr)
 		case F_EXTRACT_TEXT_DATE:
 		case F_EXTRACT_TEXT_TIME:
 		case F_EXTRACT_TEXT_TIMESTAMP:
+		case F_EXTRACT_TEXT_TIMESTAMPTZ:
 			return true;
 		case F_ROUND_NUMERIC_INT4:
 		case F_TRUNC_NUMERIC_INT4:
@@ -131,7 +133,7 @@ key_unsuitable(Node *key, Index varno)
 		return NULL;
 	if (!cellar_depends_on_row(key))
 		return "the group key contains no column";
-	if (!cellar_type_groupable(getBaseType(exprType(key))) || !equal_values_are_identical(key))
+	if (!cellar_type_groupable(cellar_cell_type(exprType(key), NULL)) || !equal_values_are_identical(key))
 		return psprintf("equal values of type %s can have different representations",
 						format_type_with_typemod(exprType(key), exprTypmod(key)));
 	if (OidIsValid(exprCollation(key)) &&

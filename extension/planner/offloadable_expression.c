@@ -22,12 +22,15 @@
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
+#include "pgtime.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
+#include "utils/timestamp.h"
 #include "utils/typcache.h"
 
+#include "cellar/cell.h"
 #include "cellar/compat.h"
 #include "cellar/planner.h"
 
@@ -92,7 +95,7 @@ reject(OffloadContext *context, const char *reason)
 static bool
 type_offloadable(Oid type)
 {
-	return cellar_type_offloadable(getBaseType(type));
+	return cellar_type_offloadable(cellar_cell_type(type, NULL));
 }
 
 static bool
@@ -238,6 +241,48 @@ value_offloadable(Node *node, OffloadContext *context, bool conditional)
 	return true;
 }
 
+/* Returns whether the result of an offloadable function depends on the time zone of the session. */
+bool
+cellar_depends_on_time_zone(Oid function)
+{
+	switch (function)
+	{
+		case F_DATE_PART_TEXT_TIMESTAMPTZ:
+		case F_EXTRACT_TEXT_TIMESTAMPTZ:
+		case F_DATE_TRUNC_TEXT_TIMESTAMPTZ:
+		case F_DATE_TIMESTAMPTZ:
+		case F_TIMESTAMP_TIMESTAMPTZ:
+		case F_TIMESTAMPTZ_TIMESTAMP:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* Returns whether the time zone of the session never differs from UTC, as the cell assumes. */
+bool
+cellar_time_zone_is_utc(void)
+{
+	long		offset;
+
+	return pg_get_timezone_offset(session_timezone, &offset) && offset == 0;
+}
+
+/* Returns whether the zone of AT TIME ZONE is UTC. */
+static bool
+zone_is_utc(Const *zone)
+{
+	char	   *name;
+
+	if (!IsA(zone, Const) || zone->constisnull)
+		return false;
+	name = TextDatumGetCString(zone->constvalue);
+
+	/* Time zone abbreviations take precedence, and could name another zone. */
+	return (pg_strcasecmp(name, "UTC") == 0 || pg_strcasecmp(name, "Etc/UTC") == 0) &&
+		DatumGetTimestamp(DirectFunctionCall2(timestamptz_zone, zone->constvalue, TimestampTzGetDatum(0))) == 0;
+}
+
 /* Returns whether the cell supports a regular expression in a call of the function. */
 static bool
 regular_expression_known(Oid function, Datum pattern)
@@ -268,6 +313,11 @@ call_offloadable(Oid function, Oid collation, List *args, OffloadContext *contex
 	bool		pattern = class == CELLAR_FUNCTION_PATTERN || class == CELLAR_FUNCTION_CASE_INSENSITIVE_PATTERN;
 	ListCell   *lc;
 
+	if (function == F_TIMEZONE_TEXT_TIMESTAMPTZ && !zone_is_utc(linitial(args)))
+		return reject(context, "the time zone of AT TIME ZONE is not UTC");
+	if (cellar_depends_on_time_zone(function) && !cellar_time_zone_is_utc())
+		return reject(context, psprintf("function %s depends on the time zone, which is not UTC",
+										get_func_name(function)));
 	if (class == CELLAR_FUNCTION_FIELD)
 	{
 		Const	   *field = linitial(args);

@@ -220,9 +220,37 @@ EXECUTE sets(3000);
 EXECUTE sets(0);
 RESET plan_cache_mode;
 
+-- Keys that the cell would interpret for each row are computed for each value of their columns, unless there are many.
+SELECT show('SELECT CASE WHEN quantity < 10 THEN ''low'' ELSE ''high'' END, paid, count(*) FROM sales GROUP BY 1, 2');
+SELECT CASE WHEN quantity < 10 THEN 'low' ELSE 'high' END, paid, count(*), min(product COLLATE "C"), sum(price) FROM sales GROUP BY 1, 2 HAVING count(*) > 500 ORDER BY 1, 2;
+SELECT show('SELECT CASE WHEN id < 10 THEN ''low'' ELSE ''high'' END, count(*) FROM sales GROUP BY 1');
+SELECT show('SELECT CASE WHEN quantity < 10 THEN ''low'' ELSE ''high'' END, day, count(*) FROM sales GROUP BY 1, 2');
+
 -- Regular expressions
+SELECT show('SELECT product ~ ''[34]$'', day, count(*) FROM sales GROUP BY 1, 2');
 SELECT show('SELECT regexp_replace(product, ''^pro(?:duct)? ([0-3]+)$'', ''<\1>''), product ~ ''[34]$'', count(*) FROM sales GROUP BY 1, 2');
 SELECT regexp_replace(product, '^pro(?:duct)? ([0-3]+)$', '<\1>'), product ~ '[34]$', count(*) FROM sales GROUP BY 1, 2 ORDER BY 1, 2;
+
+-- Enums: the cell groups by them and tests them for equality; their order is known to PostgreSQL only.
+CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy');
+CREATE DOMAIN feeling AS mood CHECK (VALUE <> 'ok');
+CREATE TABLE moods (id int, m mood, f feeling);
+INSERT INTO moods SELECT i, (ARRAY['happy', 'sad', NULL, 'ok'])[1 + i % 4]::mood, (ARRAY['happy', 'sad'])[1 + i % 2]::mood FROM generate_series(1, 1000) i;
+ALTER TYPE mood ADD VALUE 'calm' BEFORE 'ok';
+INSERT INTO moods VALUES (1001, 'calm', NULL);
+ALTER TABLE moods ADD later mood DEFAULT 'calm';
+VACUUM ANALYZE moods;
+SELECT show('SELECT m, f, count(*) FILTER (WHERE m = ''ok''), sum(CASE m WHEN ''sad'' THEN id END) FROM moods WHERE f::mood <> ''sad'' OR m IN (''ok'', ''calm'') GROUP BY 1, 2');
+SELECT m, f, count(*) FILTER (WHERE m = 'ok'), sum(CASE m WHEN 'sad' THEN id END) FROM moods WHERE f::mood <> 'sad' OR m IN ('ok', 'calm') GROUP BY 1, 2 ORDER BY 1, 2;
+SELECT line FROM show('SELECT m, count(*) FROM moods GROUP BY m ORDER BY m DESC LIMIT 2') line WHERE line ~ 'Cell';
+SELECT m, count(*) FROM moods GROUP BY m ORDER BY m DESC LIMIT 2;
+SELECT coalesce(m, 'ok'), nullif(m, 'sad'), later, count(DISTINCT f) FROM moods GROUP BY 1, 2, 3 HAVING coalesce(m, 'ok') <> 'happy' ORDER BY 1, 2, 3;
+SELECT m, f, count(*), grouping(m) FROM moods GROUP BY CUBE (m, f) ORDER BY 4, 1, 2;
+SELECT show('SELECT m::text, min(id) FROM moods GROUP BY 1');
+SELECT count(*) FROM moods WHERE m > 'sad';
+SELECT what, expression, reason FROM cellar.why_not_offloaded ORDER BY what;
+SELECT f, min(m), max(m) FROM moods GROUP BY f ORDER BY f;
+SELECT what, expression, reason FROM cellar.why_not_offloaded;
 
 -- Aggregation by several threads of the cell
 SET max_parallel_workers_per_gather = 2;
@@ -240,5 +268,7 @@ SELECT region, count(*), sum(price) FROM sales GROUP BY region ORDER BY region;
 
 -- GROUPING with one grouping set
 SELECT count(*) > 1 AS several FROM (SELECT paid, grouping(paid) FROM sales GROUP BY GROUPING SETS (paid) HAVING grouping(paid) >= 0) g;
-DROP TABLE sales, sparse;
+DROP TABLE sales, sparse, moods;
+DROP DOMAIN feeling;
+DROP TYPE mood;
 DROP FUNCTION show(text);

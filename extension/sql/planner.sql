@@ -19,6 +19,50 @@ SELECT what, reason FROM cellar.why_not_offloaded WHERE reason LIKE '%index%';
 DROP INDEX planned_duplicates;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM planned WHERE supplier = 77;
 
+-- Expressions over columns of many values may have few values: their groups fit into the cell.
+CREATE FUNCTION estimated_groups(keys text, source text DEFAULT 'instants') RETURNS text LANGUAGE plpgsql AS $$
+DECLARE line text;
+BEGIN
+  FOR line IN EXECUTE format('EXPLAIN SELECT %s, count(*) FROM %s GROUP BY %1$s', keys, source) LOOP
+    IF line LIKE '%Smart Scan Aggregate%' THEN RETURN substring(line FROM 'rows=([0-9]+)'); END IF;
+  END LOOP;
+  RETURN 'not in the cell';
+END $$;
+CREATE TABLE instants (id int, at timestamp, day date, amount numeric(8,2), weight float8, note text) WITH (autovacuum_enabled = off);
+INSERT INTO instants
+SELECT i, timestamp '2024-01-01' + i * interval '20 minutes', date '2020-01-01' + i, i / 100.0, i / 50.0, repeat('note ', 20)
+FROM generate_series(1, 50000) i;
+SET default_statistics_target = 300;
+VACUUM (FREEZE, ANALYZE) instants;
+RESET default_statistics_target;
+SELECT keys, estimated_groups(keys) FROM (VALUES
+  ('date_trunc(''month'', at)'),
+  ('date_trunc(''day'', at)'),
+  ('at::date'),
+  ('extract(dow FROM at)'),
+  ('extract(year FROM day)'),
+  ('extract(hour FROM at)::int * 100 + extract(minute FROM at)::int'),
+  ('extract(month FROM at), extract(dow FROM day)'),
+  ('id % 10'),
+  ('(id - 100) % 10'),
+  ('id / 1000'),
+  ('(id + 7) * 2'),
+  ('floor(weight / 10)::int'),
+  ('floor(amount)'),
+  ('round(amount)::int'),
+  ('id > 100'),
+  ('CASE WHEN id < 10 THEN 1 WHEN id < 20 THEN 2 ELSE id % 3 END'),
+  ('coalesce(id % 5, -1)'),
+  ('id % 10, id % 3, at'),
+  ('random() < 0.5')
+) q(keys);
+-- Without statistics, a range is not known.
+CREATE TABLE unknown (LIKE instants) WITH (autovacuum_enabled = off);
+INSERT INTO unknown SELECT * FROM instants;
+SELECT keys, estimated_groups(keys, 'unknown') FROM (VALUES ('date_trunc(''month'', at)'), ('extract(dow FROM at)')) q(keys);
+DROP TABLE instants, unknown;
+DROP FUNCTION estimated_groups;
+
 -- Settings determine the cost of pages and rows.
 SET cellar.cell_page_cost = 10;
 EXPLAIN (COSTS OFF) SELECT order_number FROM planned WHERE comment LIKE '%narrow%';

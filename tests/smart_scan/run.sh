@@ -248,6 +248,26 @@ letters() {
     done
 }
 
+# The cell evaluates functions of the time zone in UTC only, also if a prepared statement was planned in UTC.
+time_zones() {
+    local mode zone answers plan query="SELECT date_trunc('day', t) AS day, extract(hour FROM t), t::date, t::timestamp, extract(week FROM t),
+        t AT TIME ZONE 'UTC', count(*) FROM zoned GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6"
+    sql whole postgres -c "CREATE TABLE zoned AS SELECT '1899-12-30 UTC'::timestamptz + i * '47 days 5 hours 11 minutes'::interval AS t FROM generate_series(1, 3000) i" \
+        -c "INSERT INTO zoned VALUES (NULL), ('0044-03-15 BC')" -c "VACUUM ANALYZE zoned"
+    for zone in UTC Europe/Berlin; do
+        answers=()
+        for mode in off on; do
+            answers+=("$(PGOPTIONS="-c cellar.cell_offload_processing=$mode -c cellar.min_scan_size=0 -c cellar.cost_factor=0 -c plan_cache_mode=force_generic_plan" \
+                sql whole postgres -c "SET TimeZone = 'UTC'" -c "PREPARE zones AS $query" -c "EXECUTE zones" -c "SET TimeZone = '$zone'" -c "EXECUTE zones" -c "$query")")
+        done
+        check "times in $zone, planned in UTC and there: the answers are PostgreSQL's" test -n "${answers[0]}" -a "${answers[0]}" = "${answers[1]}"
+        plan=$(PGOPTIONS="-c cellar.min_scan_size=0 -c cellar.cost_factor=0 -c TimeZone=$zone" sql whole postgres \
+            -c "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) SELECT extract(dow FROM t), count(*) FROM zoned WHERE t < '2100-01-01' GROUP BY 1")
+        check_equal "the cell groups by a part of a time in UTC only ($zone)" "$(grep -c 'Cell Group Key: EXTRACT' <<<"$plan" || true)" "$([ $zone = UTC ] && printf 1 || printf 0)"
+    done
+    sql whole postgres -c "DROP TABLE zoned"
+}
+
 cell_configure cell1
 cell_start cell1
 cluster_create whole "$WORK/cell1/pgdata" --data-checksums
@@ -260,6 +280,7 @@ run_counted whole compare --format checks --set cellar.min_scan_size=0 --require
 run_counted whole compare --format checks --forced --require-smart-scans 10 "$ROOT/bench/scans"
 run_counted whole compare --format checks --set cellar.min_scan_size=0 "${parallel[@]}" "$ROOT/bench/tpch"
 letters
+time_zones
 join_filters
 join_keys
 lookup_joins

@@ -31,6 +31,8 @@ pub mod type_oid {
     pub const INTERVAL: Oid = 1186;
     pub const NUMERIC: Oid = 1700;
     pub const UUID: Oid = 2950;
+    /// Stands for every enum type: requests do not name types of users.
+    pub const ANYENUM: Oid = 3500;
 }
 
 /// `pg_enc` of the encodings that the cell knows; strings in any other encoding are opaque bytes.

@@ -84,6 +84,7 @@ extern void cellar_apply_flash_cache_settings(void);
 
 /* relation_request.c */
 
+extern Oid	cellar_cell_type(Oid type, int32 *typmod);
 extern void cellar_request_relation(CellarRequest *request, Relation rel, const char *file);
 extern CellarRequest *cellar_relation_request(Relation rel, const char *file);
 

@@ -361,6 +361,7 @@ extern bool cellar_index_only_scan_is_cheaper(RelOptInfo *rel, Cost total_cost, 
 /* interpreted_cost.c */
 
 extern Cost cellar_interpreted_cost(PlannerInfo *root, List *conditions);
+extern bool cellar_is_interpreted(PlannerInfo *root, Node *expr);
 
 /* offloadable_scan.c */
 
@@ -390,6 +391,8 @@ extern bool cellar_condition_offloadable(PlannerInfo *root, Node *expr, Index va
 extern bool cellar_expression_offloadable(Node *expr, Index varno, const char **reason);
 extern bool cellar_depends_on_row(Node *expr);
 extern bool cellar_catchable(Node *expr);
+extern bool cellar_depends_on_time_zone(Oid function);
+extern bool cellar_time_zone_is_utc(void);
 extern Oid	cellar_min_max_function(const MinMaxExpr *expr);
 
 /* offloadable_subquery.c */
@@ -410,6 +413,10 @@ extern bool cellar_may_fail(Node *expr);
 extern bool cellar_has_plain_targets(const Plan *plan);
 extern bool cellar_has_group_key(const Plan *plan, const Var *column);
 extern bool cellar_returns_groups(Plan *plan, const Var *column);
+
+/* group_estimate.c */
+
+extern double cellar_num_groups(PlannerInfo *root, List *keys, double rows);
 
 /* group_keys.c */
 

@@ -67,8 +67,10 @@ pub struct Key {
     pub kind: ValueKind,
     /// The slot, if the key is a plain column.
     column: Option<Slot>,
-    /// Computes codes over vectors, if the key is an expression whose values are integers or numerics of one scale.
+    /// Computes codes over vectors, if the key is an expression whose values are integers, numerics of one scale, or `strings`.
     fast: Option<NumberExpr>,
+    /// The strings whose positions `fast` computes, if the key is a CASE with constant strings as results.
+    strings: Vec<Vec<u8>>,
     /// The display scale of all values, if the key is a numeric: a column with a declared scale, or computed by `fast`.
     scale: Option<u8>,
     /// The columns that the expression reads.
@@ -91,6 +93,11 @@ impl Key {
         let scale = decimals.filter(|decimals| *decimals <= KEY_DECIMALS_MAX).map(|decimals| decimals as u8);
         let is_computed = column.is_none() && evaluation == Evaluation::Vectors;
         let mut fast = is_computed.then(|| NumberExpr::number(&node, kind, columns)).flatten();
+        let choice = if is_computed { NumberExpr::choice(&node, columns) } else { None };
+        let mut strings = Vec::new();
+        if let Some((number, results)) = choice {
+            (fast, strings) = (Some(number), results);
+        }
         let mut scale = scale;
         if kind == ValueKind::Numeric && column.is_none() {
             // Codes are numerics times a power of ten, which represent the display scale, too.
@@ -99,7 +106,7 @@ impl Key {
                 .filter(|fast| display_scale == Some(fast.scale().into()) && fast.scale() <= KEY_DECIMALS_MAX.into());
             scale = fast.as_ref().map(|fast| fast.scale() as u8);
         }
-        Self { node, kind, column, fast, scale, slots }
+        Self { node, kind, column, fast, strings, scale, slots }
     }
 
     /// Calls `visit` with the requirements under which codes can be computed without datums.
@@ -185,6 +192,7 @@ impl Key {
     ) {
         let row_words = table.words();
         let has_datums = rows.encoded_columns.columns.is_empty();
+        let string_codes: Vec<u64> = self.strings.iter().map(|string| table.string_code(string)).collect();
         let (least, most) = if self.kind == ValueKind::Numeric { SCALED } else { (i64::MIN, i64::MAX) };
         for (index, ((value, flags), row)) in lanes.iter().zip(codes.words.chunks_exact_mut(row_words)).enumerate() {
             if flags & UNCERTAIN != 0 || flags & IS_NULL == 0 && !(least..=most).contains(&value) {
@@ -194,7 +202,7 @@ impl Key {
             } else if flags & IS_NULL != 0 {
                 row[row_words - 1] |= 1 << number;
             } else {
-                row[number] = value as u64;
+                row[number] = string_codes.get(value as usize).copied().unwrap_or(value as u64);
             }
         }
     }

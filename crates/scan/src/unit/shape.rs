@@ -76,6 +76,21 @@ pub struct Attribute {
     pub dropped: bool,
 }
 
+/// The first OID that PostgreSQL assigns to a type of a user (`FirstNormalObjectId`).
+const FIRST_USER_OID: Oid = 16_384;
+
+impl Attribute {
+    /// Whether values of the attribute are values of a type that a request names. Units that were written before requests named
+    /// enums contain the OID of the enum type itself. Changing the type of a column rewrites the table.
+    pub fn is_of_type(&self, type_oid: Oid) -> bool {
+        self.type_oid == type_oid
+            || type_oid == type_oid::ANYENUM
+                && self.type_oid >= FIRST_USER_OID
+                && self.by_value
+                && self.width == Width::Fixed(4)
+    }
+}
+
 /// The attributes of a relation, in the order of their numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Shape {
@@ -198,5 +213,27 @@ impl Number {
             Self::I32 | Self::U32 | Self::F32 => 4,
             Self::I64 | Self::F64 => 8,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_enum_is_known_by_its_own_type_in_units_of_earlier_releases() {
+        let of = |type_oid, bytes, by_value| Attribute {
+            type_oid,
+            width: Width::Fixed(bytes),
+            align: Align::Int,
+            by_value,
+            dropped: false,
+        };
+        assert!(of(type_oid::ANYENUM, 4, true).is_of_type(type_oid::ANYENUM));
+        assert!(of(16_500, 4, true).is_of_type(type_oid::ANYENUM));
+        assert!(!of(type_oid::INT4, 4, true).is_of_type(type_oid::ANYENUM));
+        assert!(!of(16_500, 4, true).is_of_type(type_oid::INT4));
+        assert!(!of(16_500, 8, true).is_of_type(type_oid::ANYENUM));
+        assert!(!of(16_500, 4, false).is_of_type(type_oid::ANYENUM));
     }
 }

@@ -99,7 +99,7 @@ impl<'a> Scan<'a> {
     fn column(&self, chunk: usize, slot: Slot) -> Option<(&'a Column, &'a AttributeChunk)> {
         let column = self.plan.columns.get(slot as usize)?.as_ref().filter(|column| column.looked_up.is_none())?;
         let attribute = self.unit.chunks()[chunk].attribute(column.attribute)?;
-        let is_same = self.unit.shape().attributes[column.attribute].type_oid == column.type_oid;
+        let is_same = self.unit.shape().attributes[column.attribute].is_of_type(column.type_oid);
         (is_same && attribute.missing == 0).then_some((column, attribute))
     }
 }

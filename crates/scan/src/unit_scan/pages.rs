@@ -223,7 +223,7 @@ fn chunk_summary(plan: &Plan, unit: &Unit, chunk: &unit::Chunk) -> RegionSummary
     let columns = plan.summary.iter().filter_map(|column| {
         let index = column.number as usize - 1;
         let entry = chunk.attribute(index)?;
-        let is_same = unit.shape().attributes[index].type_oid == column.type_oid;
+        let is_same = unit.shape().attributes[index].is_of_type(column.type_oid);
         if !is_same || entry.missing > 0 || entry.rows() == 0 {
             return None;
         }

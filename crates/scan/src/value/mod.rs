@@ -44,7 +44,8 @@ impl ValueKind {
             type_oid::BOOL => Self::Bool,
             type_oid::CHAR => Self::Char,
             type_oid::INT2 => Self::Int2,
-            type_oid::INT4 => Self::Int4,
+            // Only equality of enums is offloaded, and equal enums are equal words.
+            type_oid::INT4 | type_oid::ANYENUM => Self::Int4,
             type_oid::INT8 => Self::Int8,
             type_oid::OID => Self::Oid,
             type_oid::FLOAT4 => Self::Float4,

@@ -39,8 +39,9 @@ impl Cluster {
         let cluster = Self { bin, dir, sessions: Vec::new() };
         let data = cluster.data().display().to_string();
         cluster.run("initdb", &["-D", &data, "-E", "UTF8", "--locale=C", "-A", "trust", "-U", "postgres", "-k", "-N"]);
+        // The cell assumes UTC where a function depends on the time zone.
         let options = format!(
-            "-k {} -c listen_addresses= -c fsync=off -c autovacuum=off -c full_page_writes=off",
+            "-k {} -c TimeZone=UTC -c listen_addresses= -c fsync=off -c autovacuum=off -c full_page_writes=off",
             cluster.dir.display()
         );
         let log = cluster.dir.join("log").display().to_string();

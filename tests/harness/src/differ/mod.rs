@@ -246,7 +246,11 @@ impl Sessions {
             Ok(client)
         };
         let mut prepare = session()?;
-        prepare.batch_execute("DROP SCHEMA IF EXISTS differ CASCADE; CREATE SCHEMA differ")?;
+        let moods: Vec<String> = types::MOODS.iter().map(|mood| types::quoted(mood)).collect();
+        prepare.batch_execute(&format!(
+            "DROP SCHEMA IF EXISTS differ CASCADE; CREATE SCHEMA differ; CREATE TYPE differ.mood AS ENUM ({})",
+            moods.join(", ")
+        ))?;
         Ok(Self { query: session()?, prepare, open: [session()?, session()?] })
     }
 }
@@ -270,6 +274,9 @@ fn run_table(
     if options.parallel && rng.chance(50) {
         sessions.prepare.batch_execute(&format!("ALTER TABLE {} SET (parallel_workers = 2)", table.name))?;
     }
+    // The cell evaluates functions of the time zone in UTC only.
+    let zone = *rng.pick(&["UTC", "UTC", "Europe/Berlin"]);
+    sessions.query.batch_execute(&format!("SET TimeZone = '{zone}'"))?;
     let mut is_in_use = false;
     for client in &mut sessions.open {
         client.batch_execute("BEGIN")?;

@@ -13,7 +13,7 @@ pub struct Queries<'a> {
     pub only_lookups: bool,
 }
 
-const TYPES: [Type; 14] = [
+const TYPES: [Type; 15] = [
     Type::Bool,
     Type::Int2,
     Type::Int4,
@@ -28,6 +28,7 @@ const TYPES: [Type; 14] = [
     Type::Timestamptz,
     Type::Uuid,
     Type::Bytea,
+    Type::Enum,
 ];
 
 impl Queries<'_> {
@@ -265,6 +266,9 @@ impl Queries<'_> {
         if grouping_sets && self.rng.chance(50) {
             items.push(format!("grouping({})", keys.join(", ")));
         }
+        if !keys.is_empty() && !grouping_sets && self.rng.chance(10) {
+            items.push(self.window_function(&keys));
+        }
         if items.is_empty() {
             items.push("count(*)".to_owned());
         }
@@ -289,7 +293,17 @@ impl Queries<'_> {
         sql
     }
 
-    /// Returns the condition, perhaps with an equality of a constant for each key that is a column. PostgreSQL may remove such keys.
+    /// Returns a window function over groups whose result does not depend on the order of the groups.
+    fn window_function(&mut self, keys: &[String]) -> String {
+        match self.rng.below(3) {
+            0 => format!("rank() OVER (ORDER BY count(*) DESC, {})", keys.join(", ")),
+            1 => format!("sum(count(*)) OVER (PARTITION BY {})", self.rng.pick(keys)),
+            _ => "count(*) OVER ()".to_owned(),
+        }
+    }
+
+    /// Returns the condition, perhaps with an equality of a constant for each key that is a column, and for some expressions.
+    /// PostgreSQL may remove such keys.
     fn with_constant_keys(&mut self, keys: &[String], condition: &str) -> String {
         let mut condition = condition.to_owned();
         if !self.rng.chance(12) {
@@ -301,6 +315,9 @@ impl Queries<'_> {
                 condition = format!("({condition}) AND {key} = {}", self.literal(of));
             } else if key == "id" {
                 condition = format!("({condition}) AND id = {}", self.rng.below(600));
+            } else if self.rng.chance(50) {
+                // The text of a value of most types.
+                condition = format!("({condition}) AND {key} = '{}'", self.rng.below(2));
             }
         }
         condition
@@ -436,8 +453,9 @@ impl Queries<'_> {
             return self.group_key();
         }
         if self.rng.chance(15) {
-            let field = *self.rng.pick(&["year", "month", "dow", "hour", "minute", "second", "epoch"]);
-            return format!("extract({field} FROM {})", self.expression(Type::Timestamp, 1));
+            let field = *self.rng.pick(&["year", "month", "week", "dow", "hour", "minute", "second", "epoch"]);
+            let of = *self.rng.pick(&[Type::Timestamp, Type::Timestamp, Type::Timestamptz]);
+            return format!("extract({field} FROM {})", self.expression(of, 1));
         }
         if self.rng.chance(15) {
             // Numerics of one display scale.
@@ -462,8 +480,16 @@ impl Queries<'_> {
     /// whose columns the cell groups by.
     fn computed_key(&mut self) -> String {
         let column = self.any_column();
-        match self.rng.below(7) {
+        match self.rng.below(9) {
             0 => format!("md5({column}::text)"),
+            7 | 8 => {
+                let results = ["'low'", "'a longer text than fits into a word'", "''", "NULL"];
+                let when =
+                    |queries: &mut Self| format!("WHEN {} THEN {}", queries.predicate(1), queries.rng.pick(&results));
+                let first = when(self);
+                let second = if self.rng.chance(50) { when(self) } else { String::new() };
+                format!("CASE {first} {second} ELSE {}::text END", self.rng.pick(&results))
+            }
             1 => format!("to_char({}, 'YYYY-MM')", self.expression(Type::Timestamp, 0)),
             2 => format!("(({column})::text || '/' || (id % 7))"),
             3 => format!("initcap({})", self.unpadded(0)),
@@ -523,6 +549,7 @@ impl Queries<'_> {
             Type::Int2 | Type::Int4 | Type::Int8 => &["sum", "avg", "min", "max", "count"],
             Type::Bool => &["bool_and", "bool_or", "every", "count"],
             Type::Text | Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz => &["min", "max", "count"],
+            Type::Enum => &["count", "min", "max"],
             Type::Float4 | Type::Float8 | Type::Uuid | Type::Bytea => &["count"],
         };
         let name = *self.rng.pick(names);
@@ -802,7 +829,8 @@ impl Queries<'_> {
                 ),
                 3 => format!("({} || {})", self.expression(of, d), self.expression(of, d)),
                 4 => {
-                    let other = *self.rng.pick(&[Type::Int4, Type::Numeric, Type::Date, Type::Uuid, Type::Bool]);
+                    let other =
+                        *self.rng.pick(&[Type::Int4, Type::Numeric, Type::Date, Type::Uuid, Type::Bool, Type::Enum]);
                     format!("({})::text", self.expression(other, d))
                 }
                 5 => format!("left({}, {})", self.expression(of, d), self.rng.between(-2, 5)),
@@ -817,8 +845,15 @@ impl Queries<'_> {
             Type::Date => match self.rng.below(3) {
                 0 => format!("({} + {})", self.expression(of, d), self.rng.between(-400, 400)),
                 1 => format!("({} - {})", self.expression(of, d), self.rng.between(-400, 400)),
-                _ => format!("({})::date", self.expression(Type::Timestamp, d)),
+                _ => {
+                    let from = *self.rng.pick(&[Type::Timestamp, Type::Timestamp, Type::Timestamptz]);
+                    format!("({})::date", self.expression(from, d))
+                }
             },
+            Type::Timestamp if self.rng.chance(20) => {
+                let zone = *self.rng.pick(&["UTC", "UTC", "Asia/Kolkata"]);
+                format!("({} AT TIME ZONE '{zone}')", self.expression(Type::Timestamptz, d))
+            }
             Type::Timestamp => match self.rng.below(3) {
                 0 => format!("({} + interval '{} days')", self.expression(of, d), self.rng.between(-40, 40)),
                 1 => {
@@ -828,11 +863,18 @@ impl Queries<'_> {
                 }
                 _ => format!("({})::timestamp", self.expression(Type::Date, d)),
             },
+            Type::Timestamptz if self.rng.chance(40) => match self.rng.below(4) {
+                0 => format!("({})::timestamptz", self.expression(Type::Timestamp, d)),
+                _ => {
+                    let field = *self.rng.pick(&["month", "week", "quarter", "year", "day", "hour", "minute"]);
+                    format!("date_trunc('{field}', {})", self.expression(of, d))
+                }
+            },
             Type::Timestamptz => {
                 format!("({} - interval '{} hours')", self.expression(of, d), self.rng.between(-40, 40))
             }
             Type::Time => format!("({} + interval '{} minutes')", self.expression(of, d), self.rng.between(-90, 90)),
-            Type::Uuid | Type::Bytea => self.expression(of, 0),
+            Type::Uuid | Type::Bytea | Type::Enum => self.expression(of, 0),
         }
     }
 

@@ -18,10 +18,11 @@ pub enum Type {
     Timestamptz,
     Uuid,
     Bytea,
+    Enum,
 }
 
 /// The declarations of a column's type: varchar(n) and bpchar(n) count as text, numeric(p,s) as numeric.
-pub const DECLARED: [(Type, &str); 23] = [
+pub const DECLARED: [(Type, &str); 24] = [
     (Type::Bool, "bool"),
     (Type::Int2, "int2"),
     (Type::Int4, "int4"),
@@ -44,8 +45,12 @@ pub const DECLARED: [(Type, &str); 23] = [
     (Type::Timestamptz, "timestamptz"),
     (Type::Uuid, "uuid"),
     (Type::Bytea, "bytea"),
+    (Type::Enum, "mood"),
     (Type::Text, "char(1)"),
 ];
+
+/// The values of the enum type `mood`, whose order differs from that of their texts.
+pub const MOODS: [&str; 5] = ["sad", "Ok", "happy", "", "très content"];
 
 pub const WORDS: [&str; 20] = [
     "",
@@ -87,6 +92,7 @@ impl Type {
             Type::Timestamptz => "timestamptz",
             Type::Uuid => "uuid",
             Type::Bytea => "bytea",
+            Type::Enum => "mood",
         }
     }
 
@@ -125,6 +131,7 @@ impl Type {
                 let hex = format!("{high:016x}{low:016x}");
                 format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
             }
+            Type::Enum => (*rng.pick(&MOODS)).to_owned(),
             Type::Bytea => {
                 let length = match rng.below(30) {
                     0 => 9000,

@@ -77,6 +77,8 @@ functions! {
     717 oidle (OID, OID) -> BOOL, Any, compare_with(Int, LessOrEqual);
     1638 oidgt (OID, OID) -> BOOL, Any, compare_with(Int, Greater);
     1639 oidge (OID, OID) -> BOOL, Any, compare_with(Int, GreaterOrEqual);
+    3508 enum_eq (ANYENUM, ANYENUM) -> BOOL, Any, compare_with(Int, Equal);
+    3509 enum_ne (ANYENUM, ANYENUM) -> BOOL, Any, compare_with(Int, NotEqual);
     1086 date_eq (DATE, DATE) -> BOOL, Any, compare_with(Int, Equal);
     1091 date_ne (DATE, DATE) -> BOOL, Any, compare_with(Int, NotEqual);
     1087 date_lt (DATE, DATE) -> BOOL, Any, compare_with(Int, Less);

@@ -1,9 +1,10 @@
-//! Dates and timestamps without time zone. Functions that need the session's time zone are not offloaded.
+//! Dates and timestamps. Functions that need the session's time zone are offloaded only while that is UTC, which callers
+//! ensure: then a timestamp with time zone has the fields of the timestamp that is the same number.
 //!
 //! Dates are days, timestamps microseconds since 2000-01-01; the extreme integers are the infinities.
 //! Source: `utils/adt/date.c`, `timestamp.c`, `datetime.c` (`j2date`), `datatype/timestamp.h`.
 
-use cellar_format::postgres::type_oid;
+use cellar_format::postgres::{Oid, type_oid};
 use std::ops::Range;
 
 use super::{Context, Function, Operator, arithmetic, fallible, functions, safe};
@@ -150,6 +151,8 @@ fn date_field(field: &[u8], date: i64) -> Option<i64> {
         b"doy" => day_of_year(ymd),
         b"dow" => weekday,
         b"isodow" => (weekday + 6) % 7 + 1,
+        // A week belongs to the year of its Thursday (`date2isoweek`).
+        b"week" if year > 1 => (day_of_year(civil(date - (weekday + 6) % 7 + 3)) - 1) / 7 + 1,
         _ => return None,
     })
 }
@@ -207,7 +210,11 @@ fn truncated(field: &[u8], timestamp: i64) -> Result<i64, Undecided> {
 
 /// Returns whether the function is `extract`, `date_part` or `date_trunc`.
 pub fn takes_field(function: &Function) -> bool {
-    matches!(function.args, [type_oid::TEXT, type_oid::DATE | type_oid::TIMESTAMP | type_oid::TIME])
+    let of_time = matches!(
+        function.args,
+        [type_oid::TEXT, type_oid::DATE | type_oid::TIMESTAMP | type_oid::TIMESTAMPTZ | type_oid::TIME]
+    );
+    of_time && function.oid != AT_TIME_ZONE
 }
 
 /// Returns whether `extract`, `date_part` or `date_trunc` supports this field. An unsupported field would be undecided in
@@ -216,7 +223,7 @@ pub fn knows_field(function: &Function, field: &[u8]) -> bool {
     match (function.args, function.result) {
         ([_, type_oid::DATE], _) => field == b"epoch" || date_field(field, 0).is_some(),
         ([_, type_oid::TIME], _) => field == b"epoch" || time_field(field, 0).is_some(),
-        (_, type_oid::TIMESTAMP) => truncated(field, 0).is_ok(),
+        (_, type_oid::TIMESTAMP | type_oid::TIMESTAMPTZ) => truncated(field, 0).is_ok(),
         _ => match timestamp_field(field, 0) {
             Ok((_, decimals)) => decimals == 0 || function.result == type_oid::NUMERIC,
             Err(Undecided) => false,
@@ -232,6 +239,8 @@ pub enum DatePart {
     Truncation(&'static [u8]),
     DateOfTimestamp,
     TimestampOfDate,
+    /// A timestamp with time zone as one without, or the reverse, in UTC.
+    SameTimestamp,
 }
 
 impl DatePart {
@@ -255,7 +264,13 @@ impl DatePart {
             b"epoch",
         ];
         match (function.args, function.result) {
-            ([type_oid::TIMESTAMP], type_oid::DATE) => return Some(Self::DateOfTimestamp),
+            ([type_oid::TIMESTAMP | type_oid::TIMESTAMPTZ], type_oid::DATE) => return Some(Self::DateOfTimestamp),
+            ([type_oid::TIMESTAMP], type_oid::TIMESTAMPTZ) | ([type_oid::TIMESTAMPTZ], type_oid::TIMESTAMP) => {
+                return Some(Self::SameTimestamp);
+            }
+            _ if function.oid == AT_TIME_ZONE => {
+                return Some(Self::SameTimestamp).filter(|_| field.is_some_and(is_utc));
+            }
             ([type_oid::DATE], type_oid::TIMESTAMP) => return Some(Self::TimestampOfDate),
             _ => {}
         }
@@ -265,7 +280,7 @@ impl DatePart {
             ([_, type_oid::DATE], type_oid::NUMERIC) => Some(Self::FieldOfDate(field)),
             ([_, type_oid::TIME], _) => None,
             (_, type_oid::NUMERIC) => Some(Self::FieldOfTimestamp(field)),
-            (_, type_oid::TIMESTAMP) => Some(Self::Truncation(field)),
+            (_, type_oid::TIMESTAMP | type_oid::TIMESTAMPTZ) => Some(Self::Truncation(field)),
             _ => None,
         }
     }
@@ -314,6 +329,7 @@ impl DatePart {
             Self::Truncation(b"hour") => time_trunc!(3_600_000_000),
             Self::Truncation(b"day") => time_trunc!(USECS_PER_DAY),
             Self::Truncation(field) => all(&|value| truncated(field, value).ok()),
+            Self::SameTimestamp => all(&Some),
             Self::DateOfTimestamp => all(&|value| split_timestamp(value).ok().map(|(date, _)| date)),
             Self::TimestampOfDate => {
                 all(&|date| date_as_timestamp(date).ok().filter(|timestamp| !timestamp_is_infinite(*timestamp)))
@@ -381,6 +397,24 @@ fn truncate_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a>
     }
 }
 
+/// The function of `timestamptz AT TIME ZONE zone`.
+const AT_TIME_ZONE: Oid = 1159;
+
+fn is_utc(zone: &[u8]) -> bool {
+    zone.eq_ignore_ascii_case(b"utc") || zone.eq_ignore_ascii_case(b"etc/utc")
+}
+
+fn same_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
+    Ok(Value::Int(int(args)?))
+}
+
+fn at_time_zone<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
+    match field_and_int(args)? {
+        (zone, timestamp) if is_utc(zone) => Ok(Value::Int(timestamp)),
+        _ => Err(Undecided),
+    }
+}
+
 functions! {
     1141 date_pli (DATE, INT4) -> DATE, Any, arithmetic(Operator::Add);
     1142 date_mii (DATE, INT4) -> DATE, Any, arithmetic(Operator::Subtract);
@@ -395,6 +429,13 @@ functions! {
     6200 extract_time (TEXT, TIME) -> NUMERIC, Any, fallible(extract_time);
     6202 extract_timestamp (TEXT, TIMESTAMP) -> NUMERIC, Any, fallible(extract_timestamp);
     2021 timestamp_part (TEXT, TIMESTAMP) -> FLOAT8, Any, fallible(part_of_timestamp);
+    1159 timestamptz_zone (TEXT, TIMESTAMPTZ) -> TIMESTAMP, Any, fallible(at_time_zone);
+    1171 timestamptz_part (TEXT, TIMESTAMPTZ) -> FLOAT8, Any, fallible(part_of_timestamp);
+    1178 timestamptz_date (TIMESTAMPTZ) -> DATE, Any, fallible(timestamp_to_date);
+    1217 timestamptz_trunc (TEXT, TIMESTAMPTZ) -> TIMESTAMPTZ, Any, fallible(truncate_timestamp);
+    2027 timestamptz_timestamp (TIMESTAMPTZ) -> TIMESTAMP, Any, fallible(same_timestamp);
+    2028 timestamp_timestamptz (TIMESTAMP) -> TIMESTAMPTZ, Any, fallible(same_timestamp);
+    6203 extract_timestamptz (TEXT, TIMESTAMPTZ) -> NUMERIC, Any, fallible(extract_timestamp);
     2020 timestamp_trunc (TEXT, TIMESTAMP) -> TIMESTAMP, Any, fallible(truncate_timestamp);
     1272 datetime_timestamp (DATE, TIME) -> TIMESTAMP, Any, fallible(date_plus_time);
     2025 datetime_timestamp (DATE, TIME) -> TIMESTAMP, Any, fallible(date_plus_time);
@@ -406,6 +447,27 @@ mod tests {
     use super::*;
     use crate::predicate::TextEncoding;
     use crate::value::ValueKind;
+
+    #[test]
+    fn a_week_belongs_to_the_year_of_its_thursday() {
+        // 1999-12-31 to 2000-01-03, 2004-12-31, 2005-01-01 to 03, 2020-12-31, 2021-01-03 and 04
+        let weeks = [
+            (-1, 52),
+            (0, 52),
+            (1, 52),
+            (2, 1),
+            (1826, 53),
+            (1827, 53),
+            (1828, 53),
+            (1829, 1),
+            (7670, 53),
+            (7673, 53),
+            (7674, 1),
+        ];
+        for (date, week) in weeks {
+            assert_eq!(date_field(b"week", date), Some(week), "{date}");
+        }
+    }
 
     /// Vectors compute the same results as the interpreter, or leave the value to the interpreter.
     #[test]
@@ -454,6 +516,7 @@ mod tests {
             };
             let fields = FIELDS.iter().filter(|_| function.args.len() == 2).map(|field| Some(*field));
             for field in fields.chain([None]) {
+                let field = if function.oid == AT_TIME_ZONE { Some("utc") } else { field };
                 let Some(part) = DatePart::of(function, field.map(str::as_bytes)) else { continue };
                 part.apply(&values, |row, found| {
                     let Some(found) = found else { return };

@@ -55,6 +55,30 @@ impl NumberExpr {
         }
     }
 
+    /// Compiles a CASE whose results are constant strings: to a number, which is the position of the result in the returned list.
+    /// None: not such a CASE, or some condition is not supported.
+    pub fn choice(node: &Node, columns: &[Option<Column>]) -> Option<(Self, Vec<Vec<u8>>)> {
+        let Node::Case { whens, otherwise } = node else { return None };
+        let compile = Compile { columns, interprets: true };
+        let mut strings: Vec<Vec<u8>> = Vec::new();
+        let mut position = |result: &Node| match result {
+            Node::Const(Value::Null) => Some(Number::Null),
+            Node::Const(Value::Bytes(bytes)) => {
+                let known = strings.iter().position(|string| **string == **bytes);
+                let position = known.unwrap_or_else(|| {
+                    strings.push(bytes.to_vec());
+                    strings.len() - 1
+                });
+                Some(Number::Constant(position as i64))
+            }
+            _ => None,
+        };
+        let whens = whens.iter().map(|(condition, result)| Some((compile.condition(condition)?, position(result)?)));
+        let whens = whens.collect::<Option<_>>()?;
+        let otherwise = Box::new(position(otherwise)?);
+        Some((Self { root: Number::Case { whens, otherwise }, scale: 0 }, strings))
+    }
+
     /// The display scale of a numeric expression in the rows where the expression is finite. None: not known.
     pub fn display_scale(node: &Node, columns: &[Option<Column>]) -> Option<Self> {
         Compile { columns, interprets: true }.display_scale(node).map(|root| Self { root, scale: 0 })

@@ -11,6 +11,8 @@ pub struct IntBlockCache {
     /// Chunk and block of `values`.
     pub(super) key: Option<(usize, usize)>,
     pub(super) values: Vec<i64>,
+    /// Chunk and block of the last read that decoded a few rows.
+    pub(super) few: Option<(usize, usize)>,
 }
 
 /// The most recently decoded frame, or block of codes, of a column.

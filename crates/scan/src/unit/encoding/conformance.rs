@@ -151,6 +151,26 @@ fn every_encoding_of_integers_conforms() {
     assert!(names.iter().copied().eq(all), "{names:?}");
 }
 
+#[test]
+fn scattered_reads_decode_a_block_of_deltas_once() {
+    let values: Vec<i64> = (0..2 * BLOCK_ROWS as i64).map(|value| value * value / 7).collect();
+    for (chunk, data) in IntChunk::encode_in_each_encoding(&values) {
+        let mut cache = IntBlockCache { sparse: true, ..IntBlockCache::default() };
+        let mut cached = Vec::new();
+        for row in [3, 900, 1000, 7, BLOCK_ROWS + 1, BLOCK_ROWS + 3, 8] {
+            let mut out = Vec::new();
+            chunk.read(section(&data), 0, row..row + 1, &mut cache, &mut out).unwrap();
+            assert_eq!(out, [values[row]], "{}", chunk.encoding_name());
+            cached.push(cache.key.map(|(_, block)| block));
+        }
+        let expected: [Option<usize>; 7] = match chunk.encoding_name().starts_with("delta") {
+            true => [None, Some(0), Some(0), Some(0), Some(0), Some(1), Some(1)],
+            false => [None; 7],
+        };
+        assert_eq!(cached, expected, "{}", chunk.encoding_name());
+    }
+}
+
 fn check_ints(chunk: &IntChunk, data: &Vec<u8>, values: &[i64], case: &str) {
     let section = section(data);
     assert_eq!(chunk.count(), values.len(), "{case}");

@@ -134,6 +134,10 @@ impl IntEncoding for Delta {
         Ok(())
     }
 
+    fn decodes_preceding_rows(&self) -> bool {
+        true
+    }
+
     fn decode_rows(
         &self,
         section: DataSection<'_>,

@@ -128,7 +128,10 @@ impl IntChunk {
                 continue;
             }
             let end = rows.end.min((block + 1) * BLOCK_ROWS);
-            if cache.sparse && end - from <= SINGLE_ROWS_MAX && cache.key != Some((chunk, block)) {
+            // If reading a row decodes the rows before it, the second read of a block decodes and caches the whole block.
+            let again = cache.few == Some((chunk, block)) && self.encoding.decodes_preceding_rows();
+            if cache.sparse && end - from <= SINGLE_ROWS_MAX && cache.key != Some((chunk, block)) && !again {
+                cache.few = Some((chunk, block));
                 let run = Selection::Run(from - block * BLOCK_ROWS, end - from);
                 if self.encoding.decode_rows(section, block, self.block_rows(block), run, out)? {
                     from = end;

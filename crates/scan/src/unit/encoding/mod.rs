@@ -78,6 +78,11 @@ trait IntEncoding {
         Ok(false)
     }
 
+    /// Whether [`Self::decode_rows`] also decodes the values before the selected ones.
+    fn decodes_preceding_rows(&self) -> bool {
+        false
+    }
+
     /// Clears the marks (0 or 1, one per value) of the values of a block that do not pass. Returns false, and changes nothing, if
     /// the encoded form does not decide.
     fn retain(&self, _section: DataSection<'_>, _block: usize, _range: &IntRange, _marks: &mut [u8]) -> Result<bool> {
@@ -136,6 +141,10 @@ macro_rules! dispatch_int_encoding {
                 out: &mut Vec<i64>,
             ) -> Result<bool> {
                 match self { $(Self::$variant(encoding) => encoding.decode_rows(section, block, block_rows, rows, out)),* }
+            }
+
+            fn decodes_preceding_rows(&self) -> bool {
+                match self { $(Self::$variant(encoding) => encoding.decodes_preceding_rows()),* }
             }
 
             #[inline]
