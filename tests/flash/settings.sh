@@ -131,6 +131,21 @@ check "cellcli has the metric" [ "$(cellcli "list metriccurrent SIO_IO_RD_FC att
 check_equal "a cached relation has the name of its database" \
     "$(cellcli "list flashcachecontent attributes dbUniqueName where objectNumber = $(q "SELECT pg_relation_filenode('wide')")" | tr -d '\t ')" postgres
 
+# ---------------------------------------------------------------- limits of databases
+cellcli "alter iormplan dbplan=((name=postgres, flashcache=off))" >/dev/null
+q "CREATE TABLE limited AS SELECT g AS id, repeat('f', 1000) AS filler FROM generate_series(1, 20000) g"
+q "VACUUM limited"
+q "CHECKPOINT"
+scan_limited="SELECT sum(length(filler)) FROM limited WHERE id > 0"
+cached_of_limited() { q "$scan_limited" >/dev/null; q "SELECT cached_bytes FROM cellar.get_flash_cache('limited')"; }
+check_equal "a database without flash fills nothing" "$(cached_of_limited) $(cached_of_limited)" "0 0"
+check_equal "the plan is kept" "$(cellcli "list iormplan attributes dbPlan" | tr -d '\t ')" "((name=postgres,share=1,flashcache=off))"
+check_matches "an unknown size is rejected" "$(cellcli "alter iormplan dbplan=((name=postgres, flashcachelimit=much))" 2>&1 || true)" "write a size"
+cellcli "alter iormplan dbplan=((name=postgres, flashcachelimit=1G))" >/dev/null
+limited_in_flash() { in_flash limited "$scan_limited"; }
+becomes "a database below its limit fills the cache" limited_in_flash cached
+cellcli 'alter iormplan dbplan=""' >/dev/null
+
 # ---------------------------------------------------------------- columnar cache
 cluster_stop flash
 cell_stop cell1

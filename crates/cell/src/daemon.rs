@@ -291,6 +291,7 @@ fn open_volume(
         ..VolumeOptions::default()
     };
     let volume = Volume::open(disks, options)?;
+    volume.set_flash_limits(iorm.flash_limits());
     shared_devices::warnings(&volume).iter().for_each(|warning| log::warn!("{warning}"));
     Ok(volume)
 }

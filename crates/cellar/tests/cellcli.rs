@@ -169,6 +169,9 @@ fn objects_of_a_running_cell_are_listed_and_altered() {
             "list metrichistory where collectionTime > yesterday",
             "CELL-90007: \"yesterday\" is not a time; write one like '2026-08-06T11:30:00'",
         ),
+        ("alter flashcache all flush", "CELL-90004: this cell has no flash cache; name flash disks"),
+        ("list metrichistory CD_IO_NONE", "CELL-90002: METRICHISTORY \"CD_IO_NONE\" does not exist"),
+        ("list quarantine", "CELL-90003: QUARANTINE: this cell has no quarantines"),
         ("create flashlog all", "CELL-90004: CREATE: the objects of a cell follow from its configuration file"),
         ("drop celldisk CD_00_c1", "CELL-90004: DROP: the objects of a cell follow from its configuration file"),
         (
@@ -355,6 +358,7 @@ fn the_history_of_metrics_survives_a_kill() {
     cell.start_daemon();
     wait_for(&cell, 5);
     let all = times(&cell, "");
+    assert_eq!(cell.text("list metrichistory CD_IO_RQ_R_SM where ageInMinutes > 1000"), "", "the metric exists");
     let later = times(&cell, &format!("and collectionTime > '{}'", all[1]));
     let expected: Vec<String> = all.iter().filter(|time| **time > all[1]).cloned().collect();
     assert_eq!(later[..expected.len()], expected, "the cell may have added records meanwhile");

@@ -343,9 +343,10 @@ fn of_smart_io() -> Vec<Definition> {
 }
 
 fn of_flash_cache() -> Vec<Definition> {
-    const READS: [(&str, &str, &str, bool); 5] = [
+    const READS: [(&str, &str, &str, bool); 6] = [
         ("BY_R", "read from flash cache", "cellar_flash_cache_hit_bytes_total", true),
         ("BY_W_POPULATE", "written to flash cache after read misses", "cellar_flash_cache_populated_bytes_total", true),
+        ("RQ_W_POPULATE", "whose misses populated flash cache", "cellar_flash_cache_populated_requests_total", false),
         ("RQ_R", "satisfied from flash cache", "cellar_flash_cache_hits_total", false),
         ("RQ_R_MISS", "that did not find all data in flash cache", "cellar_flash_cache_misses_total", false),
         ("RQ_R_SKIP", "that were too large for flash cache", "cellar_flash_cache_skips_total", false),
@@ -482,6 +483,13 @@ fn of_io_classes(prefix: &str, class: &str, measured: MeasuredType) -> Vec<Defin
     define("FC_IO_RQ".to_owned(), requested.clone(), Cumulative, "IO requests", requests, Formula::Total(1.0));
     let per_second = format!("{requested} per second");
     define("FC_IO_RQ_SEC".to_owned(), per_second, Rate, "IO/sec", requests, Formula::PerSecond(1.0));
+    for (end, blocks, size) in [("LG", "large", "large"), ("SM", "small", "small")] {
+        let requests = Counter::Iorm { family: "cellar_iorm_flash_requests_total", size: Some(size) };
+        let requested = format!("Number of {blocks} I/O requests to flash cache of {class}");
+        define(format!("FC_IO_RQ_{end}"), requested.clone(), Cumulative, "IO requests", requests, Formula::Total(1.0));
+        let per_second = format!("{requested} per second");
+        define(format!("FC_IO_RQ_{end}_SEC"), per_second, Rate, "IO/sec", requests, Formula::PerSecond(1.0));
+    }
     let bytes = Counter::Iorm { family: "cellar_iorm_bytes_total", size: None };
     let moved = format!("Number of megabytes of I/O per second of {class}");
     define("IO_BY_SEC".to_owned(), moved, Rate, "MB/sec", bytes, Formula::PerSecond(MIB));

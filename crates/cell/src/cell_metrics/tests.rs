@@ -133,6 +133,9 @@ fn classes_of_io_have_metrics_by_database_and_by_consumer_group() {
     assert_eq!(at("DB_IO_TM_SM_RQ", "sales"), Some("4.0 ms/request"));
     assert_eq!(at("CG_IO_TM_LG", "sales.a.b"), Some("200.0 ms"));
     assert_eq!(at("DB_FC_IO_RQ", "sales"), Some("48 IO requests"));
+    assert_eq!(at("DB_FC_IO_RQ_SM", "sales"), Some("48 IO requests"));
+    assert_eq!(at("CG_FC_IO_RQ_SM_SEC", "sales.a.b"), Some("10.0 IO/sec"));
+    assert_eq!(at("DB_FC_IO_RQ_LG", "sales"), Some("0 IO requests"));
     assert_eq!(at("CG_FC_IO_RQ_SEC", "sales.c"), Some("2.0 IO/sec"));
     assert_eq!(at("DB_FC_IO_BY_SEC", "sales"), Some("0.500 MB/sec"));
     assert_eq!(at("DB_IO_WT_LG", "sales"), Some("1,000.0 ms"));

@@ -30,6 +30,7 @@ impl Error {
 
     pub fn unknown_object(object_type: &str, name: &str, names: &[String]) -> Self {
         let mut known = names.to_vec();
+        known.sort();
         known.dedup();
         let exist = match known.len() {
             0 => format!("this cell has no {object_type}"),

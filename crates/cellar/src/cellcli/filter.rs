@@ -3,16 +3,24 @@
 use super::ast::{Condition, Operand, Operator, Order};
 use super::error::Error;
 use super::objects::{Object, ObjectType};
-use super::value::Value;
-use cellar_awr::document::Timestamp;
+use super::value::{self, Value};
 use regex_lite::Regex;
 use std::ops::RangeInclusive;
 
 /// Bytes of memory that a compiled pattern may take.
 const PATTERN_SIZE_MAX: usize = 1 << 20;
 
-/// Compiles the regular expression of LIKE. It describes the whole value, and is case-sensitive.
+/// Compiles the regular expression of LIKE. It describes the whole value, and is case-sensitive. In `[a|b]`, the words between the
+/// bars are alternatives, too: Oracle's manual writes `severity like '[warning|critical]'`.
 pub fn pattern(text: &str) -> Result<Regex, Error> {
+    let words = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    match words.filter(|words| words.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '|' | '_' | ' '))) {
+        Some(words) if words.contains('|') => compiled(&format!("{text}|{words}")),
+        _ => compiled(text),
+    }
+}
+
+fn compiled(text: &str) -> Result<Regex, Error> {
     let compile = |text: &str| regex_lite::RegexBuilder::new(text).size_limit(PATTERN_SIZE_MAX).build();
     // On its own first: parentheses that only match those added below are an error.
     let compiled = compile(text).and_then(|_| {
@@ -93,7 +101,7 @@ impl Filter {
             Self::Not(inner) => inner.times(index).map(|_| ALL)?,
             Self::Compare { index: at, operator, operand } if *at == index => {
                 let text = operand.text();
-                let Some(time) = Timestamp::parse(text) else {
+                let Some(time) = value::time(text) else {
                     return Err(Error::invalid_value(format!(
                         "\"{text}\" is not a time; write one like '2026-08-06T11:30:00'"
                     )));
@@ -148,6 +156,10 @@ mod tests {
             ("(?x:a b)", "ab", true),
             ("a#", "a#", true),
             ("a", "a\n", false),
+            ("[warning|critical]", "critical", true),
+            ("[warning|critical]", "critical!", false),
+            ("[023]", "2", true),
+            ("[023]", "23", false),
         ] {
             assert_eq!(pattern(text).unwrap().is_match(value), expected, "{text} {value}");
         }

@@ -4,7 +4,7 @@ use super::error::Error;
 use super::objects;
 use super::parser::{VERBS, resolve};
 
-const LIST: &str = "[name [, name]...] [WHERE condition] [ATTRIBUTES {ALL | attribute [, attribute]...}] [DETAIL]\n   \
+const LIST: &str = "[ALL | name [, name]...] [WHERE condition] [ATTRIBUTES {ALL | attribute [, attribute]...}] [DETAIL]\n   \
                     [ORDER BY attribute [ASC | DESC] [, attribute [ASC | DESC]]...] [LIMIT number]";
 const CONDITION: &str = "   A condition is: attribute [NOT | !] {= | != | < | <= | > | >= | LIKE} value\n   \
                          LIKE takes a regular expression for the whole value. AND, OR, NOT and parentheses combine conditions.\n";

@@ -238,7 +238,11 @@ impl Session {
         if object_type.alterations().is_empty() {
             return Err(object_type.cannot(&alter.operation));
         }
-        for object in &self.selected(object_type, &alter.targets, alter.filter.as_ref())? {
+        let objects = self.selected(object_type, &alter.targets, alter.filter.as_ref())?;
+        if let (true, None, Some(missing)) = (objects.is_empty(), &alter.filter, object_type.missing()) {
+            return Err(Error::unsupported(missing));
+        }
+        for object in &objects {
             let done = object_type.alter(&self.connection, object, &alter.operation)?;
             let line = self.message(format!("{} {} {done}", object_type.title(), object[0].text()));
             // Printed at once: the next object may fail.
@@ -294,7 +298,8 @@ impl Session {
 /// Returns the objects with one of these names, in their own order. Names are not case-sensitive.
 fn named(mut objects: Vec<Object>, names: &[String], object_type: &dyn ObjectType) -> Result<Vec<Object>, Error> {
     let known: Vec<String> = objects.iter().map(|object| object[0].text()).collect();
-    if let Some(name) = names.iter().find(|name| !known.iter().any(|known| known.eq_ignore_ascii_case(name))) {
+    let is_known = |name: &str| known.iter().any(|known| known.eq_ignore_ascii_case(name));
+    if let Some(name) = names.iter().find(|name| !is_known(name) && !object_type.has_values_of(name)) {
         return Err(Error::unknown_object(object_type.name(), name, &known));
     }
     objects.retain(|object| names.iter().any(|name| object[0].text().eq_ignore_ascii_case(name)));

@@ -94,25 +94,21 @@ impl Value {
         }
     }
 
-    /// Compares with the value of a condition, except for LIKE. A quoted value is compared as a string, a bare one as what the
-    /// attribute is, if it can be read so. Strings are compared without regard to case.
+    /// Compares with the value of a condition, except for LIKE. The value is read as what the attribute is, if it can be read so,
+    /// with quotation marks or without; otherwise both are compared as strings, without regard to case.
     pub fn compare(&self, operator: Operator, operand: &Operand) -> bool {
         if *operand == Operand::Null {
             return operator == Operator::Equal && (*self == Self::Unset || self.text().is_empty());
         }
-        if *self == Self::Unset {
-            return false;
-        }
         let text = operand.text();
-        let as_number = || match operand {
-            Operand::Bare(text) => self.number().zip(number(text)),
-            _ => None,
-        };
+        if *self == Self::Unset {
+            return operator == Operator::Equal && text.is_empty();
+        }
         let as_time = || match self {
-            Self::Time(time) => Some(*time).zip(Timestamp::parse(text)),
+            Self::Time(attribute) => Some(*attribute).zip(time(text)),
             _ => None,
         };
-        let ordering = match (as_number(), as_time()) {
+        let ordering = match (self.number().zip(number(text)), as_time()) {
             // The size that is printed may be rounded.
             (Some(_), _) if self.text().eq_ignore_ascii_case(text) => Ordering::Equal,
             (Some((left, right)), _) => left.total_cmp(&right),
@@ -140,6 +136,11 @@ impl Value {
             _ => self.text(),
         }
     }
+}
+
+/// Reads a time of a condition; a date alone is its beginning.
+pub fn time(text: &str) -> Option<Timestamp> {
+    Timestamp::parse(text).or_else(|| Timestamp::parse(&format!("{}T00:00:00", text.trim())))
 }
 
 /// Reads a number with an optional suffix: K, M, G or T, also with B.
@@ -216,16 +217,37 @@ mod tests {
     }
 
     #[test]
-    fn strings_compare_without_regard_to_case_and_quoted_values_as_strings() {
+    fn strings_compare_without_regard_to_case() {
         let status = Value::from("normal");
         assert!(status.compare(Operator::Equal, &bare("NORMAL")));
         assert!(status.compare(Operator::Equal, &Operand::Quoted("Normal".into())));
+        let name = Value::from("10");
+        assert!(!name.compare(Operator::Greater, &bare("9")), "strings");
+    }
+
+    #[test]
+    fn quoted_numbers_and_sizes_are_compared_as_numbers() {
+        let quoted = |text: &str| Operand::Quoted(text.to_owned());
         let count = Value::Count(10);
-        assert!(count.compare(Operator::Greater, &bare("9")), "numbers");
-        assert!(!count.compare(Operator::Greater, &Operand::Quoted("9".into())), "strings");
-        assert!(
-            Value::Unset.compare(Operator::Equal, &Operand::Null) && !count.compare(Operator::Equal, &Operand::Null)
-        );
+        assert!(count.compare(Operator::Greater, &bare("9")) && count.compare(Operator::Greater, &quoted("9")));
+        assert!(Value::Size(23 << 30).compare(Operator::Greater, &quoted("3G")));
+        let metric = Value::Quantity { number: 1970.3, unit: "MB" };
+        assert!(metric.compare(Operator::Greater, &quoted("200")));
+    }
+
+    #[test]
+    fn an_attribute_that_is_not_set_equals_null_and_the_empty_string() {
+        let empty = Operand::Quoted(String::new());
+        assert!(Value::Unset.compare(Operator::Equal, &Operand::Null) && Value::Unset.compare(Operator::Equal, &empty));
+        let count = Value::Count(10);
+        assert!(!count.compare(Operator::Equal, &Operand::Null) && !count.compare(Operator::Equal, &empty));
         assert!(!Value::Unset.compare(Operator::Less, &bare("9")));
+    }
+
+    #[test]
+    fn a_date_is_its_beginning() {
+        let midnight = time("2026-11-28T00:00:00+00:00");
+        assert!(midnight.is_some() && time("2026-11-28") == midnight);
+        assert_eq!([time("2026-13-28"), time("yesterday"), time("28-NOV-26")], [None; 3]);
     }
 }

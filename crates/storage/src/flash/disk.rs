@@ -205,6 +205,7 @@ impl CachedFile {
             return self.read_inner(buffer, offset, direct);
         }
         let pages = pages_of(&range);
+        self.object.used_by_current();
         if let Some(locations) = self.object.find(pages.clone()) {
             match self.cache.read((&self.object, pages.start, &locations), buffer, (offset % PAGE) as usize, direct) {
                 Ok(true) => {

@@ -14,12 +14,13 @@ use super::location::{Location, PAGE, SegmentPages};
 use super::region::{LINE_PAGES, REGION_PAGES, Region};
 use super::setting::{FlashSetting, Uses};
 use super::waiting;
+use crate::request::{self, DatabaseId};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// A change of more regions is recorded as a change of everything from its first region on.
 const REGIONS_LISTED_MAX: u32 = 1024;
@@ -61,6 +62,8 @@ pub struct CachedObject {
     segments: Arc<SegmentPages>,
     /// A [`FlashSetting`]; changes under the lock of the state.
     setting: AtomicU8,
+    /// The [`DatabaseId`] of the request that used the object last.
+    database: AtomicU32,
     uses: Uses,
     state: Mutex<State>,
 }
@@ -137,7 +140,20 @@ impl CachedObject {
     pub fn new(object: Object, segments: Arc<SegmentPages>, intent: u64) -> Self {
         let state = Mutex::new(State { intent, ..State::default() });
         let (setting, uses) = (AtomicU8::new(FlashSetting::default() as u8), Uses::default());
-        Self { object, repairs: RwLock::new(()), segments, setting, uses, state }
+        let database = AtomicU32::new(DatabaseId::OTHER.0);
+        Self { object, repairs: RwLock::new(()), segments, setting, database, uses, state }
+    }
+
+    pub fn database(&self) -> DatabaseId {
+        DatabaseId(self.database.load(Ordering::Relaxed))
+    }
+
+    /// Records the database of the calling thread. Work of the cell belongs to no database.
+    pub fn used_by_current(&self) {
+        let database = request::current().database;
+        if database != DatabaseId::OTHER && database != self.database() {
+            self.database.store(database.0, Ordering::Relaxed);
+        }
     }
 
     pub fn setting(&self) -> FlashSetting {

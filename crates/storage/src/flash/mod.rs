@@ -23,6 +23,7 @@ mod setting;
 mod statistics;
 #[cfg(test)]
 mod tests;
+mod usage;
 mod waiting;
 
 pub use disk::FlashCachedDisk;
@@ -53,6 +54,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
+use usage::Usage;
 
 /// The flash cache of a volume.
 #[derive(Debug, Clone)]
@@ -129,6 +131,7 @@ pub struct FlashCache {
     segment_pages: Arc<SegmentPages>,
     counters: Counters,
     filler: Filler,
+    usage: Usage,
 }
 
 impl FlashCache {
@@ -365,17 +368,18 @@ impl FlashCache {
     }
 
     /// Returns whether a read of this length that misses fills the cache: small reads always, large ones while there are
-    /// free segments, or for a file that is kept while the quota is not used up.
+    /// free segments, or for a file that is kept while the quota is not used up; within the limit of the database.
     fn is_wanted(&self, object: &CachedObject, length: usize) -> bool {
         if !self.fills.load(Ordering::Acquire) {
             return false;
         }
-        match object.setting() {
+        let is_wanted = match object.setting() {
             FlashSetting::None => false,
             _ if length <= SMALL_BYTES_MAX => true,
             FlashSetting::Keep => self.keep_segments.load(Ordering::Relaxed) + 1 < self.keep_segments_max(),
             FlashSetting::Default => self.free_segments.load(Ordering::Relaxed) > eviction::FREE_MIN as u64 + 1,
-        }
+        };
+        is_wanted && self.admits(length as u64)
     }
 
     /// Stops the background thread without changing anything, like a crash.

@@ -15,6 +15,7 @@ use super::log::{Log, Segment, disk_of, ino_of, segment_of};
 use super::notes::{IntentNotes, Named};
 use super::setting::FlashSetting;
 use super::statistics::Counters;
+use super::usage::Usage;
 use super::{CellDisks, FLASH_LOG_NOTE, FlashCache, FlashOptions, Mode, could_not, notes};
 use crate::disk::{Disk, Stream, WatchedDisk};
 use crate::error::{Context, Error, ErrorKind, Result};
@@ -130,6 +131,7 @@ impl FlashCache {
             segment_pages: contents.segment_pages,
             counters: Counters::default(),
             filler: Filler::default(),
+            usage: Usage::default(),
         };
         Ok(Arc::new(cache))
     }

@@ -8,7 +8,7 @@ use super::device::DeviceQueue;
 pub use super::device::DeviceReport;
 use super::names::Names;
 use super::process_groups::ProcessGroups;
-use super::{Objective, Plan};
+use super::{FlashLimits, Objective, Plan};
 use crate::disk::{Disk, ModelParameters, on_each, within};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::request::{DatabaseId, GroupId, IoSize};
@@ -56,6 +56,7 @@ pub struct Iorm {
     /// Held while disks are calibrated.
     calibrating: Mutex<()>,
     counters: Arc<ClassCounters>,
+    flash_limits: Arc<FlashLimits>,
 }
 
 /// A disk with its queue. The group owns the disk: one that failed or was dropped is closed.
@@ -92,6 +93,7 @@ impl Iorm {
             devices: RwLock::default(),
             calibrating: Mutex::default(),
             counters: Arc::default(),
+            flash_limits: Arc::default(),
         }
     }
 
@@ -109,6 +111,11 @@ impl Iorm {
             self.apply_to(id);
         }
         id
+    }
+
+    /// The limits of databases in the flash cache, which follow the plan.
+    pub fn flash_limits(&self) -> Arc<FlashLimits> {
+        self.flash_limits.clone()
     }
 
     /// Records the names of all databases of a cluster by OID, and the roots of the cluster's files: the data directory, and the
@@ -262,7 +269,9 @@ impl Iorm {
     }
 
     fn apply_to(&self, id: DatabaseId) {
-        let terms = self.plan().terms(id, &self.names.read().of_plan(id));
+        let (plan, names) = (self.plan(), self.names.read().of_plan(id));
+        self.flash_limits.set(id, plan.flash_limit(id, &names));
+        let terms = plan.terms(id, &names);
         self.queues().iter().for_each(|queue| queue.set_terms(id, terms));
     }
 

@@ -16,6 +16,7 @@ mod cost;
 mod counters;
 mod device;
 mod fair;
+mod flash_limits;
 mod manager;
 mod names;
 mod plan;
@@ -28,6 +29,7 @@ mod simulation;
 
 pub use calibration::Calibration;
 pub(crate) use calibration::remove_left_over;
+pub use flash_limits::FlashLimits;
 pub use manager::{ClassCounts, Counted, DeviceCalibration, DeviceReport, Iorm, Medium};
 pub use plan::{Objective, Plan};
 pub use process_groups::{ProcessGroups, ToldGroups};

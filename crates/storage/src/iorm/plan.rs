@@ -118,6 +118,8 @@ pub struct Directive {
     pub limit: Option<u8>,
     /// Percentage of the device time that the database gets before others get their shares.
     pub reservation: Option<u8>,
+    /// Maximum bytes of the flash cache; 0 if the database does not use flash.
+    pub flash_limit: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -158,11 +160,8 @@ impl Plan {
         self.databases.iter().find(|directive| is(&directive.name))
     }
 
-    /// Returns what the plan says about a database.
-    pub(super) fn terms(&self, id: DatabaseId, names: &DatabaseNames) -> Terms {
-        if !self.objective.enforces_plan() {
-            return Terms::EQUAL;
-        }
+    /// Returns the directive that applies to a database.
+    fn directive_of(&self, id: DatabaseId, names: &DatabaseNames) -> Option<&Directive> {
         let number = names.shown.rsplit('/').next().unwrap_or_default();
         let is_known = id != DatabaseId::OTHER;
         let exactly = |name: &str| is_known && (name == names.shown || Some(name) == names.qualified.as_deref());
@@ -170,7 +169,21 @@ impl Plan {
         let by_number = |name: &str| is_known && name == number;
         let others = |name: &str| name.eq_ignore_ascii_case("other") || name.eq_ignore_ascii_case("default");
         let own = self.directive(exactly).or_else(|| self.directive(by_name)).or_else(|| self.directive(by_number));
-        let directive = own.or_else(|| self.directive(others));
+        own.or_else(|| self.directive(others))
+    }
+
+    /// Returns how many bytes of the flash cache a database may have. Whatever the objective: it is no matter of device time.
+    pub(super) fn flash_limit(&self, id: DatabaseId, names: &DatabaseNames) -> Option<u64> {
+        // WAL and other files that no database owns have no limit.
+        self.directive_of(id, names).filter(|_| id != DatabaseId::OTHER)?.flash_limit
+    }
+
+    /// Returns what the plan says about a database.
+    pub(super) fn terms(&self, id: DatabaseId, names: &DatabaseNames) -> Terms {
+        if !self.objective.enforces_plan() {
+            return Terms::EQUAL;
+        }
+        let directive = self.directive_of(id, names);
         let share = |percent: Option<u8>| percent.map(|percent| f64::from(percent) / 100.0);
         match directive {
             // WAL, which no database owns, has no limit.
@@ -246,6 +259,7 @@ mod tests {
             portion: Portion::Share(share),
             limit: Some(50),
             reservation: None,
+            flash_limit: None,
         };
         let databases = vec![
             directive("sales", 8),
@@ -271,5 +285,24 @@ mod tests {
         assert_eq!(portion(&plan, 1, "16384", None), Portion::Share(1));
         plan.objective = Objective::Basic;
         assert_eq!(portion(&plan, 1, "16384", Some("sales")), Portion::Share(1));
+    }
+
+    #[test]
+    fn limits_of_flash_apply_to_databases_whatever_the_objective() {
+        let directive = |name: &str, flash_limit| Directive {
+            name: name.into(),
+            portion: Portion::Share(1),
+            limit: None,
+            reservation: None,
+            flash_limit,
+        };
+        let databases = vec![directive("sales", None), directive("dev", Some(0)), directive("other", Some(100))];
+        let plan = Plan { objective: Objective::Off, databases };
+        let limit = |id, name: &str| {
+            let names = DatabaseNames { shown: "1".into(), name: Some(name.into()), qualified: None };
+            plan.flash_limit(DatabaseId(id), &names)
+        };
+        assert_eq!([limit(1, "sales"), limit(2, "dev"), limit(3, "x")], [None, Some(0), Some(100)]);
+        assert_eq!(limit(0, ""), None, "WAL belongs to no database");
     }
 }

@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 const SHARE_MAX: u32 = 32;
 const DIRECTIVES_MAX: usize = 1024;
-const ATTRIBUTES: &str = "name, share, level, allocation, limit, reservation";
+const ATTRIBUTES: &str = "name, share, level, allocation, limit, reservation, flashcache, flashcachelimit";
 
 fn refused(message: String) -> Error {
     Error::new(ErrorKind::Invalid, message)
@@ -45,6 +45,7 @@ pub fn parse(text: &str) -> Result<Vec<Directive>> {
 fn directive(text: &str) -> Result<Directive> {
     let (mut name, mut share, mut level, mut allocation, mut limit, mut reservation) =
         (None, None, None, None, None, None);
+    let mut flash_limit = None;
     for part in text.split(',').map(str::trim) {
         let Some((attribute, value)) = part.split_once('=').map(|(attribute, value)| (attribute.trim(), value.trim()))
         else {
@@ -64,6 +65,30 @@ fn directive(text: &str) -> Result<Directive> {
             "allocation" => allocation = Some(percent(0)?),
             "limit" => limit = Some(percent(1)?),
             "reservation" => reservation = Some(percent(1)?),
+            "flashcache" => match is_on(attribute, value)? {
+                true => {}
+                false => flash_limit = Some(0),
+            },
+            "flashcachelimit" if flash_limit != Some(0) => flash_limit = Some(size(attribute, value)?),
+            "flashcachelimit" => {
+                return Err(refused("dbplan: flashcache=off and flashcachelimit exclude each other".into()));
+            }
+            "flashlog" => match is_on(attribute, value)? {
+                true => {}
+                false => {
+                    return Err(refused(
+                        "dbplan: flashlog=off: the databases of a cluster share its WAL; remove flash_log_size from \
+                         cell.toml to switch the flash log off"
+                            .into(),
+                    ));
+                }
+            },
+            "flashcachemin" | "flashcachesize" => {
+                return Err(refused(format!(
+                    "dbplan: {attribute}: a cell does not reserve flash for a database; limit the other databases with \
+                     flashcachelimit, or set CELL_FLASH_CACHE KEEP for tables"
+                )));
+            }
             _ => {
                 return Err(refused(format!(
                     "dbplan: \"{attribute}\" is not an attribute of a database; write one of {ATTRIBUTES}"
@@ -77,7 +102,7 @@ fn directive(text: &str) -> Result<Directive> {
     let portion = match (share, level, allocation) {
         (Some(share), None, None) => Portion::Share(share),
         (None, level, Some(percent)) => Portion::Allocation { level: level.unwrap_or(1), percent },
-        (None, None, None) if limit.is_some() || reservation.is_some() => Portion::Share(1),
+        (None, None, None) if limit.is_some() || reservation.is_some() || flash_limit.is_some() => Portion::Share(1),
         (Some(_), ..) => {
             return Err(refused(format!("dbplan: {name} has a share and an allocation; write one of them")));
         }
@@ -85,7 +110,39 @@ fn directive(text: &str) -> Result<Directive> {
             return Err(refused(format!("dbplan: {name} has neither share, allocation nor limit; write one of them")));
         }
     };
-    Ok(Directive { name, portion, limit, reservation })
+    Ok(Directive { name, portion, limit, reservation, flash_limit })
+}
+
+fn is_on(attribute: &str, value: &str) -> Result<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(refused(format!("dbplan: {attribute}={value}; write on or off"))),
+    }
+}
+
+/// Reads bytes: a number with an optional suffix K, M, G or T.
+fn size(attribute: &str, value: &str) -> Result<u64> {
+    let invalid = || refused(format!("dbplan: {attribute}={value}; write a size, for example 500M or 10G"));
+    let upper = value.to_ascii_uppercase();
+    let digits = upper.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &upper[digits.len()..] {
+        "" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        _ => return Err(invalid()),
+    };
+    let number = digits.trim().parse::<u64>().ok().filter(|number| (1..=u64::MAX >> shift).contains(number));
+    number.map(|number| number << shift).ok_or_else(invalid)
+}
+
+/// Returns the shortest text that [`size`] reads as this many bytes.
+fn size_text(bytes: u64) -> String {
+    let suffixes = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+    let suffix = suffixes.into_iter().find(|(shift, _)| bytes.is_multiple_of(1 << shift));
+    suffix.map_or_else(|| bytes.to_string(), |(shift, suffix)| format!("{}{suffix}", bytes >> shift))
 }
 
 /// Checks what concerns several directives.
@@ -147,6 +204,11 @@ pub fn text(directives: &[Directive]) -> String {
         };
         add("limit", directive.limit);
         add("reservation", directive.reservation);
+        match directive.flash_limit {
+            Some(0) => text += ",flashcache=off",
+            Some(bytes) => text += &format!(",flashcachelimit={}", size_text(bytes)),
+            None => {}
+        }
         text + ")"
     };
     match directives {
@@ -203,6 +265,7 @@ mod tests {
         for plan in [
             "",
             "((name=sales,share=8),(name=other,share=2,limit=50))",
+            "((name=a,share=8,flashcachelimit=1500M),(name=b,share=1,flashcache=off),(name=c,share=1,flashcachelimit=1001))",
             "((name=a,level=1,allocation=80,reservation=10),(name=b,level=2,allocation=100))",
         ] {
             assert_eq!(text(&parse(plan).unwrap()), plan);
@@ -211,6 +274,8 @@ mod tests {
         }
         let spaced = parse(" ( ( NAME = 'a b' , Allocation=10% ) , (name=c,limit=5) ) ").unwrap();
         assert_eq!(text(&spaced), "((name=a b,level=1,allocation=10),(name=c,share=1,limit=5))");
+        let flash = parse("((name=a,flashcache=ON,flashlog=on,flashcachelimit=1 gb),(name=b,flashcache=Off))").unwrap();
+        assert_eq!(text(&flash), "((name=a,share=1,flashcachelimit=1G),(name=b,share=1,flashcache=off))");
         assert_eq!(parse("(name=a,share=2)").unwrap().len(), 1);
     }
 
@@ -231,6 +296,12 @@ mod tests {
             ("((share=2))", "names no database"),
             ("((name=a,share=2),(name=a,share=3))", "names a twice"),
             ("((name=a,limit=5,reservation=6))", "exceeds its limit"),
+            ("((name=a,flashcache=maybe))", "flashcache=maybe; write on or off"),
+            ("((name=a,flashcachelimit=0))", "flashcachelimit=0; write a size"),
+            ("((name=a,flashcachelimit=1X))", "flashcachelimit=1X; write a size"),
+            ("((name=a,flashcache=off,flashcachelimit=1G))", "exclude each other"),
+            ("((name=a,flashlog=off))", "remove flash_log_size"),
+            ("((name=a,flashcachemin=1G))", "flashcachemin: a cell does not reserve flash"),
             ("((name=a,share))", "\"share\" is no assignment"),
         ] {
             let message = parse(plan).unwrap_err().to_string();

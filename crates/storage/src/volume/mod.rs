@@ -74,7 +74,7 @@ use crate::file::FileData;
 use crate::flash::{FlashContent, FlashSetting, FlashStats};
 use crate::flash_log::FlashLog;
 use crate::group::Group;
-use crate::iorm::Medium;
+use crate::iorm::{FlashLimits, Medium};
 use crate::meta::{CommitSequence, Stores};
 use crate::now;
 use crate::write_back::LackingFiles;
@@ -287,6 +287,13 @@ impl Volume {
     /// Returns the files that may lack synced changes, if the start was forced without the write-back log, or without a part of it.
     pub fn lacking_files(&self) -> Option<&LackingFiles> {
         self.lacking_files.get()
+    }
+
+    /// Applies limits of databases to the flash cache. They may change later; the first call counts.
+    pub fn set_flash_limits(&self, limits: Arc<FlashLimits>) {
+        if let Some(flash) = self.group.flash() {
+            flash.set_limits(limits);
+        }
     }
 
     /// Returns the setting of a file; None if no flash cache is configured.

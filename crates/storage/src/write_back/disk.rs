@@ -131,6 +131,7 @@ impl WriteBackFile {
             && length <= SMALL_BYTES_MAX as u64
             && (log.takes_redo() || !is_redo())
             && self.write_back.cache.setting(self.object.object.ino) != FlashSetting::None
+            && self.write_back.cache.serves_database()
             && range.end <= self.inner.len()?
             && !self.has_hole(range)?)
     }

@@ -24,6 +24,7 @@ impl ObjectType for AlertHistory {
     fn attributes(&self) -> &'static [&'static str] {
         &[
             "name",
+            "ageInMinutes",
             "alertAction",
             "alertMessage",
             "alertObjectName",
@@ -94,8 +95,12 @@ fn object(alert: &Json, sequence_begin_ms: Option<u64>) -> Object {
     let text = |name: &str| Value::of_json(&alert[name], Value::Count);
     let sentence = |name: &str| Value::Sentence(alert[name].as_str().unwrap_or_default().to_owned());
     let time = |ms: Option<u64>| ms.map_or(Value::Unset, |ms| Value::of_seconds(ms / 1000));
+    let now_ms = cellar_cell::metrics::now_ms();
+    let begin_ms = alert["beginTimeMs"].as_u64();
+    let age = begin_ms.map_or(Value::Unset, |begin| Value::Count(now_ms.saturating_sub(begin) / 60_000));
     vec![
         text("name"),
+        age,
         sentence("alertAction"),
         sentence("alertMessage"),
         text("alertObjectName"),

@@ -6,8 +6,9 @@ use super::super::error::Error;
 use super::super::names::flash_cache_name;
 use super::super::value::Value;
 use super::{Object, ObjectType};
-use crate::cell_source::Metrics;
+use crate::cell_source::{Metrics, label};
 use cellar_format::wire::GroupAction;
+use std::collections::BTreeMap;
 
 pub struct FlashCache;
 
@@ -21,7 +22,17 @@ impl ObjectType for FlashCache {
     }
 
     fn attributes(&self) -> &'static [&'static str] {
-        &["name", "dirtySize", "effectiveCacheSize", "flushStatus", "size", "status", "usedSize"]
+        &[
+            "name",
+            "cellDisk",
+            "degradedCelldisks",
+            "dirtySize",
+            "effectiveCacheSize",
+            "flushStatus",
+            "size",
+            "status",
+            "usedSize",
+        ]
     }
 
     fn default_attributes(&self) -> &'static [&'static str] {
@@ -30,6 +41,10 @@ impl ObjectType for FlashCache {
 
     fn alterations(&self) -> &'static [&'static str] {
         &["{ALL | name} FLUSH", "{ALL | name} CANCEL FLUSH"]
+    }
+
+    fn missing(&self) -> Option<&'static str> {
+        Some("this cell has no flash cache; name flash disks in flash_disks of cell.toml, and restart the cell")
     }
 
     fn alter(&self, cell: &Connection, _object: &Object, operation: &Operation) -> Result<&'static str, Error> {
@@ -58,6 +73,8 @@ impl ObjectType for FlashCache {
         };
         Ok(vec![vec![
             flash_cache_name(&status.name).into(),
+            flash_disks(&metrics, |_| true),
+            flash_disks(&metrics, |errors| errors > 0),
             Value::Size(write_back("dirty_bytes")),
             Value::Size(if is_used { size } else { 0 }),
             flush_status,
@@ -66,5 +83,35 @@ impl ObjectType for FlashCache {
             if is_used { "normal" } else { "critical" }.into(),
             Value::Size(figure("used_bytes").filter(|_| is_used).unwrap_or(0)),
         ]])
+    }
+}
+
+/// Returns the paths of the open flash disks whose number of failed operations since the start of the cell `is_listed`.
+fn flash_disks(metrics: &Metrics<'_>, is_listed: impl Fn(u64) -> bool) -> Value {
+    let mut errors: BTreeMap<String, u64> = BTreeMap::new();
+    for sample in metrics.samples("cellar_flash_disk_errors_total") {
+        *errors.entry(label(sample, "disk")).or_default() += sample["value"].as_u64().unwrap_or(0);
+    }
+    let listed: Vec<String> =
+        errors.into_iter().filter(|(_, errors)| is_listed(*errors)).map(|(disk, _)| disk).collect();
+    if listed.is_empty() { Value::Unset } else { listed.join(",").into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn flash_disks_with_failed_operations_are_degraded() {
+        let sample = |disk: &str, operation: &str, errors: u64| json!({ "labels": { "disk": disk, "operation": operation }, "value": errors });
+        let samples =
+            [sample("/f1", "read", 0), sample("/f2", "read", 0), sample("/f1", "write", 0), sample("/f2", "write", 3)];
+        let document = json!({ "metrics": [{ "name": "cellar_flash_disk_errors_total", "samples": samples }] });
+        let metrics = Metrics(&document);
+        assert_eq!(flash_disks(&metrics, |_| true), "/f1,/f2".into());
+        assert_eq!(flash_disks(&metrics, |errors| errors > 0), "/f2".into());
+        let none = json!({ "metrics": [] });
+        assert_eq!(flash_disks(&Metrics(&none), |_| true), Value::Unset);
     }
 }

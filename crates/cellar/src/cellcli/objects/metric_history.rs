@@ -4,14 +4,15 @@
 
 use super::super::connection::Connection;
 use super::super::error::Error;
-use super::super::metrics::observe_between;
-use super::metric_current::{ATTRIBUTES, object};
+use super::super::metrics::{definitions, observe_between};
+use super::super::value::Value;
+use super::metric_current::object;
 use super::{Object, ObjectType, Selection};
 
 pub struct MetricHistory;
 
 /// The attribute collectionTime.
-pub const TIME: usize = 1;
+pub const TIME: usize = 2;
 
 impl ObjectType for MetricHistory {
     fn name(&self) -> &'static str {
@@ -23,11 +24,15 @@ impl ObjectType for MetricHistory {
     }
 
     fn attributes(&self) -> &'static [&'static str] {
-        ATTRIBUTES
+        &["name", "ageInMinutes", "collectionTime", "metricObjectName", "metricType", "metricValue", "objectType"]
     }
 
     fn default_attributes(&self) -> &'static [&'static str] {
         &["name", "metricObjectName", "metricValue", "collectionTime"]
+    }
+
+    fn has_values_of(&self, name: &str) -> bool {
+        definitions().iter().any(|definition| definition.name.eq_ignore_ascii_case(name))
     }
 
     fn read(&self, cell: &Connection) -> Result<Vec<Object>, Error> {
@@ -35,9 +40,10 @@ impl ObjectType for MetricHistory {
     }
 
     fn read_selected(&self, cell: &Connection, selection: &Selection<'_>) -> Result<Vec<Object>, Error> {
-        let mut objects = Vec::new();
+        let (mut objects, now_ms) = (Vec::new(), cellar_cell::metrics::now_ms());
         cell.readings(&(selection.times)(TIME)?, |before, after| {
-            let all = observe_between(before, after).into_iter().map(|seen| object(seen, after));
+            let age = now_ms.saturating_sub(after.time_ms()) / 60_000;
+            let all = observe_between(before, after).into_iter().map(|seen| object(seen, Value::Count(age), after));
             objects.extend(all.filter(|object| (selection.may_hold)(object)));
         })?;
         Ok(objects)

@@ -57,6 +57,16 @@ pub trait ObjectType: Sync {
         self.read(cell)
     }
 
+    /// Returns whether a name is valid although the selected objects may have none of it.
+    fn has_values_of(&self, _name: &str) -> bool {
+        false
+    }
+
+    /// What to do if a cell has no object of this type; None if that is no error of ALTER.
+    fn missing(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Reads the pending values of the objects that a condition without these values has not excluded.
     fn complete(&self, _cell: &Connection, objects: Vec<Object>) -> Result<Vec<Object>, Error> {
         Ok(objects)
@@ -116,7 +126,9 @@ pub trait ObjectType: Sync {
                 let attributes = attributes.join(", ");
                 Error::unsupported(format!("ALTER {name} cannot assign {attributes}: {operations}"))
             }
-            Operation::Words(words) if words.is_empty() => Error::syntax(None, &operations),
+            Operation::Words(words) if words.is_empty() && !self.alterations().is_empty() => {
+                Error::syntax(None, &self.alterations().join("; or "))
+            }
             Operation::Words(words) => {
                 Error::unsupported(format!("ALTER {name} does not know \"{}\": {operations}", words.join(" ")))
             }
@@ -144,10 +156,25 @@ static TYPES: [&dyn ObjectType; 15] = [
 ];
 
 /// Object types of Oracle's CellCLI that a cell does not have, and why.
-const ABSENT: [(&str, &str); 3] = [
+const ABSENT: [(&str, &str); 12] = [
+    (
+        "ACTIVEREQUEST",
+        "this cell does not list requests; cellar top shows sessions, and LIST METRICCURRENT the I/O of databases",
+    ),
+    ("IBPORT", "this cell does not manage networks"),
     ("IORMPROFILE", "this cell has no profiles; ALTER IORMPLAN has a directive for each database"),
+    ("KEY", "this cell has no keys; its socket admits the cluster's user and the user that started the cell"),
     ("LUN", "this cell does not manage devices; LIST CELLDISK shows its disks"),
     ("PHYSICALDISK", "this cell does not manage devices; LIST CELLDISK shows its disks"),
+    ("PLUGGABLEDATABASE", "a cluster has databases; LIST DATABASE shows them"),
+    ("PMEMCACHE", "this cell has no persistent memory; LIST FLASHCACHE shows the flash cache"),
+    (
+        "QUARANTINE",
+        "this cell has no quarantines; the view cellar.why_not_offloaded has the reasons of scans in PostgreSQL",
+    ),
+    ("ROLE", "this cell has no roles; its socket admits the cluster's user and the user that started the cell"),
+    ("SOFTWAREHISTORY", "this cell does not install software; LIST CELL ATTRIBUTES cellVersion shows the version"),
+    ("USER", "this cell has no users; its socket admits the cluster's user and the user that started the cell"),
 ];
 
 pub fn types() -> impl Iterator<Item = &'static dyn ObjectType> {

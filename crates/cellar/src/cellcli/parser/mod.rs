@@ -208,7 +208,8 @@ impl<'t> Parser<'t> {
             limit: None,
         };
         let begins_clause = |token: &Token| CLAUSES.iter().any(|clause| token.is(clause));
-        if self.peek().is_some_and(|token| !begins_clause(token)) {
+        // ALL is optional, as ALTER has it.
+        if !self.takes("ALL") && self.peek().is_some_and(|token| !begins_clause(token)) {
             let expected = format!("a name, {}", clauses());
             list.names = self.list(|parser| parser.text(&expected))?;
         }

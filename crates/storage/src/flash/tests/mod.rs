@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 mod below;
 mod copies;
+mod limits;
 mod settings;
 mod threads;
 

@@ -1,0 +1,44 @@
+//! Limits of databases.
+
+use super::{PAGE, folder, open};
+use crate::iorm::FlashLimits;
+use crate::request::{DatabaseId, Origin, within};
+use std::sync::Arc;
+use std::time::Duration;
+
+const OTHER: DatabaseId = DatabaseId(7);
+
+#[test]
+fn a_database_at_its_limit_fills_the_cache_no_more_and_keeps_what_it_has() {
+    let folder = folder();
+    let cell = open(folder.path(), 20);
+    cell.file.write_at(&vec![3; 64 * PAGE as usize], 0).unwrap();
+    let limits = Arc::new(FlashLimits::default());
+    cell.cache.set_limits(limits.clone());
+    let of = |database| Origin { database, ..Origin::default() };
+    let hits =
+        |database, pages: std::ops::Range<u64>| within(of(database), || pages.filter(|page| cell.read(*page)).count());
+
+    limits.set(DatabaseId(1), Some(4 * PAGE));
+    assert_eq!(hits(DatabaseId(1), 0..8), 0);
+    assert_eq!(hits(DatabaseId(1), 0..8), 4, "as many as the limit permits");
+    assert_eq!(cell.cache.bytes_of_databases().get(&DatabaseId(1)), Some(&(4 * PAGE)));
+
+    // Another database has no limit. A page belongs to the database that used its file last.
+    assert_eq!(hits(OTHER, 8..16), 0);
+    assert_eq!(hits(OTHER, 8..16), 8);
+    assert_eq!(cell.cache.bytes_of_databases().get(&OTHER), Some(&(12 * PAGE)));
+
+    limits.set(OTHER, Some(0));
+    assert_eq!(hits(OTHER, 16..18), 0);
+    assert_eq!(hits(OTHER, 16..18), 0, "a database without flash fills nothing");
+    assert!(within(of(OTHER), || !cell.cache.serves_database()));
+    limits.set(OTHER, None);
+    assert_eq!((hits(OTHER, 16..18), hits(OTHER, 16..18)), (0, 2));
+
+    // What left the cache counts no more after a second.
+    cell.file.set_len(0).unwrap();
+    cell.file.write_at(&vec![3; 64 * PAGE as usize], 0).unwrap();
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!((hits(DatabaseId(1), 0..4), hits(DatabaseId(1), 0..4)), (0, 4));
+}
