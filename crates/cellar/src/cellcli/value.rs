@@ -97,8 +97,11 @@ impl Value {
     /// Compares with the value of a condition, except for LIKE. A quoted value is compared as a string, a bare one as what the
     /// attribute is, if it can be read so. Strings are compared without regard to case.
     pub fn compare(&self, operator: Operator, operand: &Operand) -> bool {
+        if operand.is_empty() && operator == Operator::Equal {
+            return self.plain().is_empty();
+        }
         if *operand == Operand::Null {
-            return operator == Operator::Equal && (*self == Self::Unset || self.text().is_empty());
+            return false;
         }
         if *self == Self::Unset {
             return false;
@@ -109,7 +112,7 @@ impl Value {
             _ => None,
         };
         let as_time = || match self {
-            Self::Time(time) => Some(*time).zip(Timestamp::parse(text)),
+            Self::Time(time) => Some(*time).zip(time_of(text)),
             _ => None,
         };
         let ordering = match (as_number(), as_time()) {
@@ -128,9 +131,10 @@ impl Value {
         }
     }
 
-    /// Returns whether LIKE compares the value as a number, which it does like `=`.
-    pub fn is_number_for(&self, operand: &Operand) -> bool {
+    /// Returns whether the value is a number that is equal to an operand without quotation marks.
+    pub fn equals_number(&self, operand: &Operand) -> bool {
         matches!(operand, Operand::Bare(text) if self.number().is_some() && number(text).is_some())
+            && self.compare(Operator::Equal, operand)
     }
 
     /// The text without the quotation marks that are printed around free text.
@@ -142,8 +146,13 @@ impl Value {
     }
 }
 
+/// Reads a time. A date without a time means its first second, UTC.
+pub fn time_of(text: &str) -> Option<Timestamp> {
+    Timestamp::parse(text).or_else(|| Timestamp::parse(&format!("{}T00:00:00", text.trim())))
+}
+
 /// Reads a number with an optional suffix: K, M, G or T, also with B.
-fn number(text: &str) -> Option<f64> {
+pub fn number(text: &str) -> Option<f64> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
@@ -195,6 +204,7 @@ mod tests {
             (1234.5, "MB/sec", "1,234.500 MB/sec"),
             (4.75, "%", "4.8 %"),
             (0.0, "IO/sec", "0.0 IO/sec"),
+            (6.94, "Number", "6.9"),
         ] {
             assert_eq!(Value::Quantity { number, unit }.text(), expected);
         }
@@ -213,6 +223,9 @@ mod tests {
         let time = Value::of_seconds(1_000_000_000);
         assert!(time.compare(Operator::Greater, &bare("2001-09-09T03:46:39+02:00")));
         assert!(time.compare(Operator::Equal, &Operand::Quoted("2001-09-08T19:46:40-06:00".into())));
+        assert!(time.compare(Operator::Greater, &Operand::Quoted("2001-09-09".into())), "the first second of the date");
+        assert!(time.compare(Operator::Less, &bare("2001-09-10")));
+        assert_eq!(time_of("2001-09"), None);
     }
 
     #[test]
@@ -227,5 +240,9 @@ mod tests {
             Value::Unset.compare(Operator::Equal, &Operand::Null) && !count.compare(Operator::Equal, &Operand::Null)
         );
         assert!(!Value::Unset.compare(Operator::Less, &bare("9")));
+        let empty = Operand::Quoted(String::new());
+        assert!(Value::Unset.compare(Operator::Equal, &empty) && !status.compare(Operator::Equal, &empty));
+        assert!(status.compare(Operator::Greater, &empty) && !status.compare(Operator::Greater, &Operand::Null));
+        assert!(Value::Sentence(String::new()).compare(Operator::Equal, &Operand::Null));
     }
 }

@@ -5,13 +5,17 @@
 use super::super::connection::Connection;
 use super::super::error::Error;
 use super::super::metrics::observe_between;
-use super::metric_current::{ATTRIBUTES, object};
+use super::super::recorded::Recorded;
+use super::super::value::Value;
+use super::metric_current::{check_metrics, object};
 use super::{Object, ObjectType, Selection};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 pub struct MetricHistory;
 
-/// The attribute collectionTime.
-pub const TIME: usize = 1;
+/// The attributes ageInMinutes and collectionTime.
+const AGE: usize = 1;
+pub const TIME: usize = 2;
 
 impl ObjectType for MetricHistory {
     fn name(&self) -> &'static str {
@@ -23,7 +27,7 @@ impl ObjectType for MetricHistory {
     }
 
     fn attributes(&self) -> &'static [&'static str] {
-        ATTRIBUTES
+        &["name", "ageInMinutes", "collectionTime", "metricObjectName", "metricType", "metricValue", "objectType"]
     }
 
     fn default_attributes(&self) -> &'static [&'static str] {
@@ -36,10 +40,17 @@ impl ObjectType for MetricHistory {
 
     fn read_selected(&self, cell: &Connection, selection: &Selection<'_>) -> Result<Vec<Object>, Error> {
         let mut objects = Vec::new();
-        cell.readings(&(selection.times)(TIME)?, |before, after| {
-            let all = observe_between(before, after).into_iter().map(|seen| object(seen, after));
+        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let times = (selection.times)(&[Recorded::At(TIME), Recorded::MinutesBefore(AGE, now_ms)])?;
+        cell.readings(&times, |before, after| {
+            let age = Value::Count(now_ms.saturating_sub(after.time_ms()) / 60_000);
+            let all = observe_between(before, after).into_iter().map(|seen| object(seen, after, age.clone()));
             objects.extend(all.filter(|object| (selection.may_hold)(object)));
         })?;
         Ok(objects)
+    }
+
+    fn check_names(&self, names: &[String], _objects: &[Object]) -> Result<(), Error> {
+        check_metrics(names)
     }
 }
