@@ -76,6 +76,7 @@ check "the alert survives the restart, and ends" wait_for_true 30 has_ended "$se
 check "no alert began again" test "$(events CellDisk CD_01_cell1 | grep -o critical | wc -l)" = 2
 
 cli -e "alter alerthistory $disk examinedBy = 'ann'" >/dev/null
+check "an alert that was examined is not without examiner" test -z "$(names "name = $disk and examinedBy = ''")"
 check "an operator has examined the alert" test "$(names "examinedBy = ann")" = "$disk"
 cli -e "alter alerthistory all examinedBy = 'bob'" >/dev/null
 check "and all alerts" test -z "$(names "examinedBy != bob")"
@@ -102,6 +103,8 @@ check "the end of a threshold ends its alert" wait_for_true 30 has_events CD_IO_
 check "an unknown metric is refused" fails 'metric "CL_NOTHING" does not exist' "create threshold CL_NOTHING.cell1 comparison = '>', warning = 1"
 check "an unknown object is refused" fails 'metric CL_RUNQ has no object "cell7"; its objects are cell1' "create threshold CL_RUNQ.cell7 comparison = '>', warning = 1"
 check "a wrong number is refused" fails 'warning = "much" is not a number' "create threshold CL_RUNQ.cell1 comparison = '>', warning = much"
+check "a critical limit before the warning limit is refused" fails "write a critical limit that is above the warning limit" "create threshold CL_RUNQ.cell1 comparison = '>', warning = 5, critical = 2"
+check "the log says that a request was refused" grep -q "INFO .*refused a request of an operator: critical = 2 is violated" "$WORK/cell1.log"
 check "a threshold that exists is refused" fails 'threshold CL_MEMUT.cell1 exists already' "create threshold CL_MEMUT.cell1 comparison = '>', warning = 1"
 check "an unknown threshold is refused" fails 'CELL-90002: THRESHOLD "CL_RUNQ.cell1" does not exist' "drop threshold CL_RUNQ.cell1"
 check "an unknown alert is refused" fails 'CELL-90002: ALERTHISTORY "9999_1" does not exist' "alter alerthistory 9999_1 examinedBy = 'ann'"

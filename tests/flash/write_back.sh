@@ -218,6 +218,7 @@ check_matches "so is another attribute" "$(cellcli "alter cell name=other" 2>&1 
 change_next
 check_matches "a flush" "$(cellcli "alter flashcache all flush")" "altered successfully"
 check_equal "writes all pages to the cell disks" "$(figure dirty_bytes)" 0
+check_equal "the log of the cell says so" "$(grep -c "the flush of the flash cache is complete" "$WORK/cell1.log")" 1
 check_equal "and says so" "$(cellcli "list flashcache attributes flushStatus" | tr -d '\t ')" completed
 change_next
 check_equal "no page becomes dirty" "$(figure dirty_bytes)" 0

@@ -82,6 +82,7 @@ cli "alter iormplan dbplan=((name=reports, share=1, limit=1))" >/dev/null
 scan >/dev/null
 limited=$(milliseconds scan)
 say "scan: $free ms, with a limit of 1 %: $limited ms"
+check "the log of the cell has the plan" grep -q "the IORM plan was altered: objective high_throughput, dbplan ((name=reports,share=1,limit=1))" "$WORK/cell1.log"
 check "the limit for the name acts on the database" test "$limited" -gt $((3 * free))
 check "the wait is that of the database" test "$(cli "list metriccurrent where name = DB_IO_WT_LG and metricObjectName = reports attributes metricValue" | tr -dc '0-9.\n' | sed '/^$/d' | cut -d. -f1)" -gt "$free"
 check "a calibration without FORCE needs idle disks, or succeeds" grep -Eq "CALIBRATE FORCE|is_model" < <(cli "calibrate" 2>&1 || true)

@@ -27,6 +27,7 @@ pub enum RequestError {
 pub struct CellRequest {
     socket: String,
     stream: FrameStream,
+    timeout: Duration,
 }
 
 impl CellRequest {
@@ -40,9 +41,9 @@ impl CellRequest {
         let shown = socket.display().to_string();
         let stream = match connect(socket, timeout) {
             Ok(stream) => FrameStream::new(stream),
-            Err(source) => return Err(RequestError::Unreachable { socket: shown, source }),
+            Err(source) => return Err(RequestError::Unreachable { socket: shown, source: connect_error(source) }),
         };
-        let mut request = Self { socket: shown, stream };
+        let mut request = Self { socket: shown, stream, timeout };
         let hello = Hello { backend_pid: std::process::id(), database: 0, system_identifier: 0, incarnation: 0 };
         let greeted = request.stream.send(Kind::Hello, |out| hello.encode(out));
         let sent = greeted.and_then(|()| request.stream.send(kind, write));
@@ -73,6 +74,10 @@ impl CellRequest {
 
     /// Returns the error for an answer that is not valid.
     pub fn no_answer(&self, source: StreamError) -> RequestError {
+        let source = match source {
+            StreamError::Io(error) if error.kind() == io::ErrorKind::WouldBlock => StreamError::TimedOut(self.timeout),
+            source => source,
+        };
         RequestError::NoAnswer { socket: self.socket.clone(), source }
     }
 
@@ -80,6 +85,14 @@ impl CellRequest {
         let ErrorReport { message, detail, .. } = report;
         let reason = if detail.is_empty() { message.clone() } else { format!("{message}: {detail}") };
         RequestError::Refused { socket: self.socket.clone(), reason }
+    }
+}
+
+/// The kernel refuses a connection without waiting if too many others wait for the cell.
+fn connect_error(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::Error::other("the cell does not accept connections, and many wait already"),
+        _ => error,
     }
 }
 
@@ -92,4 +105,25 @@ fn connect(socket: &Path, timeout: Duration) -> io::Result<UnixStream> {
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
     Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_cell_that_does_not_answer_is_named_with_the_time_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("cell.sock");
+        let _listener = UnixListener::bind(&socket).unwrap();
+        let mut request = CellRequest::send(&socket, Duration::from_millis(50), Kind::StatusQuery, |_| {}).unwrap();
+        request.timeout = Duration::from_secs(5);
+        let error = request.receive(Kind::Status, |_| Ok(())).unwrap_err().to_string();
+        let shown = socket.display();
+        assert_eq!(
+            error,
+            format!("no answer from the cell at {shown}: no data for 5 s; check the cell's log and its disks")
+        );
+    }
 }

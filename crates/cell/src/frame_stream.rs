@@ -25,6 +25,9 @@ pub enum StreamError {
     Version(FrameError),
     #[error("socket: {0}")]
     Io(#[from] io::Error),
+    /// The peer did not send or receive for the time limit of a request.
+    #[error("no data for {} s; check the cell's log and its disks", .0.as_secs())]
+    TimedOut(Duration),
 }
 
 impl From<FrameError> for StreamError {

@@ -43,6 +43,11 @@ pub(crate) fn answer(iorm: &Iorm, volume: &Volume, request: &[u8]) -> Result<Val
         .map_err(|error| Error::new(ErrorKind::Invalid, format!("the request is not valid: {error}")))?;
     if change.objective.is_some() || change.dbplan.is_some() {
         iorm.alter(change.objective.as_deref(), change.dbplan.as_deref())?;
+        let dbplan = match iorm.dbplan() {
+            plan if plan.is_empty() => "no dbplan".to_owned(),
+            plan => format!("dbplan {plan}"),
+        };
+        log::info!("the IORM plan was altered: objective {}, {dbplan}", iorm.plan().objective);
     }
     let mut report = report(iorm);
     if let Some(is_forced) = change.calibrate {

@@ -57,12 +57,13 @@ enum Command {
 /// Commands that a link to the binary with their name runs, so that commands written for Oracle's tools work as they are.
 const LINKS: [&str; 2] = ["cellcli", "dcli"];
 
-/// Returns the arguments of the process. The name of a link becomes the command.
+/// Returns the arguments of the process. The name of a link becomes the command, and usage lines begin with the name of the program.
 fn arguments() -> Vec<OsString> {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     let name = arguments.first().and_then(|path| Path::new(path).file_name()).map(OsString::from);
     if let Some(name) = name.filter(|name| LINKS.iter().any(|link| name == link)) {
         arguments.insert(1, name);
+        arguments[0] = "cellar".into();
     }
     arguments
 }

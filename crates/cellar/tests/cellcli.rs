@@ -139,9 +139,13 @@ fn objects_of_a_running_cell_are_listed_and_altered() {
     assert_eq!(cell.text("list diskgroup attributes name, status, type"), "\t DG_c1\t MOUNTED\t NORMAL\n");
     assert_eq!(cell.text("describe celldisk").lines().next(), Some("\t name"));
     assert!(cell.text("help alter").contains("ALTER GRIDDISK {ALL | name [, name]...} INACTIVE"));
-    let disk = cell.json("list celldisk cd_00_C1 attributes name, deviceName, diskType, errorCount, size");
+    let disk = cell.json("list celldisk cd_00_C1 attributes name, deviceName, diskType, medium, errorCount, size");
     assert_eq!(disk[0]["deviceName"], *disk1);
-    assert_eq!((&disk[0]["diskType"], &disk[0]["errorCount"]), (&json!("Directory"), &json!(0)));
+    let expected = [json!("HardDisk"), json!("Directory"), json!(0)];
+    assert_eq!(["diskType", "medium", "errorCount"].map(|name| disk[0][name].clone()), expected);
+    assert_eq!(cell.text("list celldisk all where diskType = HardDisk attributes name limit 1"), "\t CD_00_c1\n");
+    assert_eq!(cell.text("list griddisk all"), cell.text("list griddisk"));
+    assert_eq!(cell.text("list cell attributes releaseVersion"), format!("\t {}\n", env!("CARGO_PKG_VERSION")));
     assert!(disk[0]["size"].as_u64().unwrap() > 1 << 20);
 
     assert_eq!(cell.text("alter griddisk DG_CD_01_c1 inactive"), "GridDisk DG_CD_01_c1 successfully altered\n");
@@ -163,7 +167,22 @@ fn objects_of_a_running_cell_are_listed_and_altered() {
     assert_eq!(cell.text("list flashcache detail"), "", "without flash disks there is none");
     assert_eq!(cell.text("list flashlog detail"), "");
     assert_eq!(cell.text("list metriccurrent where name like 'F[CL]_.*'"), "");
+    assert_eq!(cell.text("list metriccurrent FC_BY_USED"), "", "a metric without values");
+    let no_cache = "CELL-90002: FLASHCACHE: this cell has no flash cache: flash_disks in its configuration file";
     for (command, expected) in [
+        ("alter flashcache all flush", no_cache),
+        ("drop flashcache", no_cache),
+        (
+            "list metriccurrent FC_BY_USE",
+            "CELL-90002: METRICDEFINITION \"FC_BY_USE\" does not exist; LIST METRICDEFINITION",
+        ),
+        ("list quarantine all detail", "CELL-90003: QUARANTINE: this cell has no quarantines"),
+        ("drop pluggabledatabase all", "CELL-90003: PLUGGABLEDATABASE: PostgreSQL has no pluggable databases"),
+        (
+            "alter iormplan",
+            "CELL-01504: invalid command syntax at the end of the command: expected objective = objective; dbplan",
+        ),
+        ("alter metriccurrent all", "CELL-90004: ALTER does not change METRICCURRENT"),
         ("list iormprofile", "CELL-90003: IORMPROFILE: this cell has no profiles"),
         (
             "list metrichistory where collectionTime > yesterday",
@@ -372,6 +391,67 @@ fn the_history_of_metrics_survives_a_kill() {
     let output = report("collectionTime > '2999-01-01T00:00:00'");
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(1) && error.contains("it reaches from 20"), "{error}");
+}
+
+#[test]
+fn conditions_about_ages_dates_and_alerts_hold_as_in_oracle_s_manual() {
+    let cell = Cell::with_group(|disk, _| format!("disks = [\"{disk}\"]\n[metrics]\nhistory_interval_seconds = 1\n"));
+    cell.text("create threshold cl_memut.C1 comparison = '>', warning = 0, critical = 1000");
+    let has_values = || !cell.text("list metrichistory CD_IO_RQ_R_SM").is_empty();
+    let state = || cell.text("list metriccurrent CL_MEMUT attributes alertState");
+    let started = Instant::now();
+    while !has_values() || state() != "\t warning\n" {
+        assert!(started.elapsed() < Duration::from_secs(30), "{}", state());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(cell.text("list metriccurrent where alertState != normal attributes name"), "\t CL_MEMUT\n");
+
+    // A metric without values for which a condition holds is empty, and so is one that the cell does not have.
+    for condition in ["collectionTime > '2999-01-01'", "ageInMinutes > 60", "metricValue > 1e12", "ageInMinutes < 0"] {
+        for metric in ["CD_IO_RQ_R_SM", "FC_BY_USED"] {
+            assert_eq!(
+                cell.text(&format!("list metrichistory {metric} where {condition}")),
+                "",
+                "{metric} {condition}"
+            );
+        }
+    }
+    for condition in ["collectionTime > '2020-01-31'", "ageInMinutes < 5", "not ageInMinutes > 5"] {
+        assert_ne!(cell.text(&format!("list metrichistory CD_IO_RQ_R_SM where {condition}")), "", "{condition}");
+    }
+    assert!(cell.error("list metrichistory FC_BY_USE").starts_with("CELL-90002: METRICDEFINITION \"FC_BY_USE\""));
+    let mut report = Command::new(env!("CARGO_BIN_EXE_cellar"));
+    report.args(["iorm", "report", "--where", "collectionTime > '2020-01-31'", "--cell"]).arg(cell.path("cell.sock"));
+    assert!(report.output().unwrap().status.success());
+
+    let alert = cell.text("list alerthistory where metricName = CL_MEMUT attributes name").trim().to_owned();
+    let names = |condition: &str| {
+        let names =
+            cell.text(&format!("list alerthistory where metricName = CL_MEMUT and {condition} attributes name"));
+        names.trim().to_owned()
+    };
+    let open = "notificationState like '[023]' and severity like '[warning|critical]' and examinedBy = NULL";
+    for condition in
+        [open, "examinedBy = ''", "examinedBy like ''", "beginTime > '2020-01-31'", "notificationState like 0"]
+    {
+        assert_eq!(names(condition), alert, "{condition}");
+    }
+    assert_eq!(names("examinedBy != ''"), "");
+    cell.text(&format!("alter alerthistory {alert} examinedBy = ann"));
+    assert_eq!([names(open), names("examinedBy = ''")], ["", ""]);
+    assert_eq!(names("examinedBy != '' and examinedBy != NULL"), alert);
+}
+
+#[test]
+fn a_link_names_the_program_in_its_usage() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["cellcli", "dcli"] {
+        let link = folder.path().join(name);
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_cellar"), &link).unwrap();
+        let help = Command::new(link).arg("--help").output().unwrap();
+        let help = String::from_utf8(help.stdout).unwrap();
+        assert!(help.contains(&format!("\nUsage: cellar {name} [OPTIONS]")), "{help}");
+    }
 }
 
 #[test]

@@ -102,6 +102,38 @@ fn a_command_runs_on_all_cells() {
 }
 
 #[test]
+fn a_key_is_added_once_to_each_cell() {
+    let cells = Cells::new();
+    let dcli = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        command.arg("dcli").arg("--ssh").arg(cells.path("ssh")).args(arguments);
+        let output = command.env("HOME", cells.0.path()).env("CELLS", cells.0.path()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout.clone()).unwrap(), errors(&output))
+    };
+    let (code, _, error) = dcli(&["-k", "-c", "cell1"]);
+    assert!(code == Some(2) && error.contains("has no public key"), "{error}");
+
+    fs::create_dir(cells.path(".ssh")).unwrap();
+    let key = "ssh-ed25519 AAAA it's ann@server";
+    fs::write(cells.path(".ssh/id_ed25519.pub"), format!("{key}\n")).unwrap();
+    fs::create_dir(cells.path("cell2/.ssh")).unwrap();
+    fs::write(cells.path("cell2/.ssh/authorized_keys"), "ssh-rsa BBBB other").unwrap();
+    let added = dcli(&["-k", "-c", "cell1,cell2", "echo", "$OPTIONS"]);
+    let (text, options) = added.1.split_at(added.1.find("cell1: BatchMode").unwrap());
+    assert_eq!((added.0, text), (Some(0), "cell1: ssh key added\ncell2: ssh key added\n"));
+    assert!(options.starts_with("cell1: BatchMode=yes "), "the command itself must not ask: {options}");
+    let keys = |cell: &str| fs::read_to_string(cells.path(cell).join(".ssh/authorized_keys")).unwrap();
+    assert_eq!((keys("cell1"), keys("cell2")), (format!("{key}\n"), format!("ssh-rsa BBBB other\n{key}\n")));
+    let again = dcli(&["-k", "-c", "cell1"]);
+    assert_eq!((again.0, again.1.as_str()), (Some(0), "cell1: ssh key already exists\n"));
+    assert_eq!(keys("cell1"), format!("{key}\n"));
+    let mode = fs::metadata(cells.path("cell1/.ssh/authorized_keys")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let failed = dcli(&["-k", "-c", "down", "echo"]);
+    assert_eq!(failed.0, Some(1), "{failed:?}");
+}
+
+#[test]
 fn failures_are_shown_and_set_the_exit_code() {
     let cells = Cells::new();
     let unreachable = "down: ssh: connect to host down port 22: No route to host\n";
@@ -123,9 +155,8 @@ fn failures_are_shown_and_set_the_exit_code() {
         (&["-c", "cell1,-oProxyCommand=x", "echo x"], "is not the name of a cell"),
         (&["-g", "/missing", "echo x"], "could not read /missing"),
         (&["-c", "cell1", "-r", "[", "echo x"], "no closing bracket"),
-        (&["-c", "cell1", "-k"], "unexpected argument '-k'"),
         (&["-c", "cell1", "--vmstat", "3"], "unexpected argument '--vmstat'"),
-        (&["-k", "-c", "cell1", "echo x"], "unexpected argument '-k'"),
+        (&["--unkey", "-c", "cell1"], "unexpected argument '--unkey'"),
         (&["-c", "cell1", "--ssh", "/missing/ssh", "echo x"], "could not run /missing/ssh"),
     ] {
         let output = cells.dcli(arguments);

@@ -236,7 +236,7 @@ mod tests {
                 "1_1 CD_IO_ERRS critical CD_IO_ERRS of CD_00_c1 is 2 IO requests, which is beyond the threshold: \
                  critical > 0 IO requests",
                 "2_1 SIO_IO_EL_OF_SEC warning SIO_IO_EL_OF_SEC of SMARTIO is 10.000 MB/sec, which is beyond the threshold: \
-                 warning > 5.000 MB/sec critical > 50.000 MB/sec",
+                 warning > 5.000 MB/sec, critical > 50.000 MB/sec",
             ]
         );
         let changed = at(&mut book, 3000, 2, 12);

@@ -43,6 +43,15 @@ impl Comparison {
             Self::Greater => value > limit,
         }
     }
+
+    /// Returns whether all values that violate the limit `other`, and some more, violate `limit`.
+    fn is_weaker(self, limit: f64, other: f64) -> bool {
+        match self {
+            Self::Less | Self::LessOrEqual => limit > other,
+            Self::Equal => false,
+            Self::GreaterOrEqual | Self::Greater => limit < other,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -98,6 +107,12 @@ impl Threshold {
             }
         }
         match (self.warning, self.critical) {
+            (Some(warning), Some(critical)) if self.comparison.is_weaker(critical, warning) => Err(format!(
+                "critical = {critical} is violated before warning = {warning}, so that no alert would be a warning; with comparison \
+                 '{}' write a critical limit that is {} the warning limit",
+                self.comparison.sign(),
+                if critical < warning { "above" } else { "below" },
+            )),
             (None, None) => Err("a threshold needs warning or critical; write, for example, warning = 80".to_owned()),
             _ => Ok(self),
         }
@@ -179,16 +194,17 @@ impl Progress {
 fn finding(threshold: &Threshold, severity: Severity, value: f64) -> Finding {
     let (metric, object) = threshold.metric_and_object();
     let unit = find_definition(metric).map_or("", |definition| definition.unit);
-    let limit = |name: &str, limit: Option<f64>| {
-        limit.map_or(String::new(), |limit| format!(" {name}{} {}", threshold.comparison.sign(), quantity(limit, unit)))
+    let limit = |(name, limit): (&str, Option<f64>)| {
+        limit.map(|limit| format!("{name} {} {}", threshold.comparison.sign(), quantity(limit, unit)))
     };
-    let limits = format!("{}{}", limit("warning ", threshold.warning), limit("critical ", threshold.critical));
+    let limits = [("warning", threshold.warning), ("critical", threshold.critical)];
+    let limits = limits.into_iter().filter_map(limit).collect::<Vec<_>>().join(", ");
     let value_text = quantity(value, unit);
     let state = match severity {
         Severity::Clear => "is within the threshold:",
         Severity::Warning | Severity::Critical => "is beyond the threshold:",
     };
-    let message = format!("{metric} of {object} is {value_text}, which {state}{limits}");
+    let message = format!("{metric} of {object} is {value_text}, which {state} {limits}");
     Finding { object: object.to_owned(), severity, message, value: Some(value) }
 }
 
@@ -215,11 +231,29 @@ mod tests {
         check("CL_RUNQ.c1", "comparison:> warning:much", "warning = \"much\" is not a number");
         check("CL_RUNQ.c1", "comparison:> warning:inf", "is not a number");
         check("CL_RUNQ.c1", "comparison:> warning:1 occurrences:0", "write a number from 1 to 1000");
+        check(
+            "CL_RUNQ.c1",
+            "comparison:> warning:5 critical:2",
+            "write a critical limit that is above the warning limit",
+        );
+        check("CL_RUNQ.c1", "comparison:<= warning:2 critical:5", "write a critical limit that is below");
+        assert!(Threshold::new("CL_RUNQ.c1", &values("comparison:= warning:5 critical:2")).is_ok());
+        assert!(Threshold::new("CL_RUNQ.c1", &values("comparison:> warning:5 critical:5")).is_ok());
         check("CL_RUNQ.c1", "comparison:> warning:1 limit:3", "\"limit\" is not an attribute");
         let threshold = Threshold::new("cl_runq.c1", &values("Comparison:>= critical:2.5 observation:3")).unwrap();
         assert_eq!((threshold.name.as_str(), threshold.critical, threshold.observation), ("CL_RUNQ.c1", Some(2.5), 3));
         let error = threshold.altered(&values("critical:")).unwrap_err();
         assert!(error.contains("needs warning or critical"), "{error}");
+    }
+
+    #[test]
+    fn messages_have_the_unit_of_the_metric() {
+        let message = |name: &str| {
+            let threshold = Threshold::new(name, &values("comparison:> warning:2")).unwrap();
+            finding(&threshold, Severity::Warning, 4.7).message
+        };
+        assert_eq!(message("CL_RUNQ.c1"), "CL_RUNQ of c1 is 4.7, which is beyond the threshold: warning > 2.0");
+        assert_eq!(message("CL_MEMUT.c1"), "CL_MEMUT of c1 is 4.7 %, which is beyond the threshold: warning > 2.0 %");
     }
 
     fn severities(attributes: &str, values_seen: &[f64]) -> Vec<Option<&'static str>> {

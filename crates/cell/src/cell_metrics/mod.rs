@@ -55,7 +55,7 @@ fn observations(
 }
 
 /// Formats the number of a metric with its unit: requests and microseconds as integers with commas, MB with three decimals, and
-/// others with one.
+/// others with one. A number without a unit has the unit `Number`.
 pub fn quantity(number: f64, unit: &str) -> String {
     let decimals = match unit {
         "IO requests" | "us" => 0,
@@ -71,7 +71,8 @@ pub fn quantity(number: f64, unit: &str) -> String {
         }
         grouped.push(digit);
     }
-    if fraction.is_empty() { format!("{grouped} {unit}") } else { format!("{grouped}.{fraction} {unit}") }
+    let number = if fraction.is_empty() { grouped } else { format!("{grouped}.{fraction}") };
+    if unit == "Number" { number } else { format!("{number} {unit}") }
 }
 
 #[cfg(test)]

@@ -56,6 +56,16 @@ impl SessionError {
         matches!(self, Self::Inspect(InspectError::NotFound { .. }))
     }
 
+    /// Returns whether the cell refused an operator's request because of what the request says.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Group(error) | Self::Iorm(error) | Self::Alerts(error) => {
+                matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NotFound)
+            }
+            _ => false,
+        }
+    }
+
     /// Returns the error for a frame of a valid kind that the protocol does not allow at this point.
     pub fn unexpected(kind: Kind) -> Self {
         Corrupt::new("frame kind", 4, format!("unexpected {kind:?}")).into()

@@ -202,6 +202,7 @@ fn serve(shared: &Arc<Shared>, stream: UnixStream) -> io::Result<()> {
         match served {
             Ok(Ok(())) => {}
             Ok(Err(error)) if error.is_wrong_name() => log::debug!("closing the connection after an error: {error}"),
+            Ok(Err(error)) if error.is_refusal() => log::info!("refused a request of an operator: {error}"),
             Ok(Err(error)) => log::warn!("closing the connection after an error: {error}"),
             Err(_) => log::error!("closing the connection after a panic"),
         }

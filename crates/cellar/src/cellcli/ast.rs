@@ -89,6 +89,14 @@ pub enum Operand {
 }
 
 impl Operand {
+    /// Returns whether the operand stands for an attribute that is not set.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Null => true,
+            Self::Bare(text) | Self::Quoted(text) => text.is_empty(),
+        }
+    }
+
     pub fn text(&self) -> &str {
         match self {
             Self::Null => "NULL",

@@ -1,7 +1,8 @@
 //! Completion of commands at the prompt: what may follow the text before the cursor.
 
+use super::keyword::resolve;
 use super::objects;
-use super::parser::{CLAUSES, VERBS, resolve};
+use super::parser::{CLAUSES, VERBS};
 
 /// Returns where the word before the cursor starts, and the words that it may become.
 pub fn complete(before: &str) -> (usize, Vec<String>) {
@@ -34,7 +35,7 @@ fn altered() -> Vec<&'static str> {
 }
 
 fn after_object_type(verb: &str, object_type: &str, last: &str) -> Vec<&'static str> {
-    let resolved = resolve(object_type, objects::all_names()).ok().and_then(|name| objects::get(name).ok());
+    let resolved = objects::resolve_name(object_type).ok().and_then(|name| objects::get(name).ok());
     let Some(object_type) = resolved else { return Vec::new() };
     match resolve(verb, VERBS.into_iter()) {
         Ok("LIST") if last.eq_ignore_ascii_case("ORDER") => vec!["BY"],

@@ -40,6 +40,11 @@ impl Error {
         Self { number: 90002, message: format!("{object_type} \"{name}\" does not exist; {exist}") }
     }
 
+    /// A command for all objects of a type of which the cell has none.
+    pub fn no_object(object_type: &str, reason: &str) -> Self {
+        Self { number: 90002, message: format!("{object_type}: {reason}") }
+    }
+
     /// An object type of CellCLI that cells do not have.
     pub fn absent_type(object_type: &str, reason: &str) -> Self {
         Self { number: 90003, message: format!("{object_type}: {reason}") }

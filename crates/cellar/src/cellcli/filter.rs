@@ -3,24 +3,21 @@
 use super::ast::{Condition, Operand, Operator, Order};
 use super::error::Error;
 use super::objects::{Object, ObjectType};
-use super::value::{self, Value};
+use super::recorded::{ALL_TIMES, Recorded, Times};
+use super::value::Value;
 use regex_lite::Regex;
-use std::ops::RangeInclusive;
 
 /// Bytes of memory that a compiled pattern may take.
 const PATTERN_SIZE_MAX: usize = 1 << 20;
 
-/// Compiles the regular expression of LIKE. It describes the whole value, and is case-sensitive. In `[a|b]`, the words between the
-/// bars are alternatives, too: Oracle's manual writes `severity like '[warning|critical]'`.
+/// Compiles the regular expression of LIKE. It describes the whole value, and is case-sensitive.
+///
+/// Oracle's manual writes alternatives in brackets, `severity like '[warning|critical]'`. As a regular expression this describes
+/// one character, so that a pattern of this form also describes each of the alternatives.
 pub fn pattern(text: &str) -> Result<Regex, Error> {
-    let words = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    match words.filter(|words| words.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '|' | '_' | ' '))) {
-        Some(words) if words.contains('|') => compiled(&format!("{text}|{words}")),
-        _ => compiled(text),
-    }
-}
-
-fn compiled(text: &str) -> Result<Regex, Error> {
+    let shown = text;
+    let bracketed = alternatives(text).map(|alternatives| format!("{text}|{alternatives}"));
+    let text = bracketed.as_deref().unwrap_or(text);
     let compile = |text: &str| regex_lite::RegexBuilder::new(text).size_limit(PATTERN_SIZE_MAX).build();
     // On its own first: parentheses that only match those added below are an error.
     let compiled = compile(text).and_then(|_| {
@@ -28,7 +25,14 @@ fn compiled(text: &str) -> Result<Regex, Error> {
         let line_end = if compile(&format!("(?:{text}#)")).is_err() { "\n" } else { "" };
         compile(&format!("^(?:{text}{line_end})$"))
     });
-    compiled.map_err(|error| Error::invalid_value(format!("\"{text}\" is not a regular expression: {error}")))
+    compiled.map_err(|error| Error::invalid_value(format!("\"{shown}\" is not a regular expression: {error}")))
+}
+
+/// Returns the alternatives of a pattern that consists of words with `|` between them, in brackets.
+fn alternatives(pattern: &str) -> Option<&str> {
+    let inner = pattern.strip_prefix('[')?.strip_suffix(']')?;
+    let is_word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "_- ".contains(c));
+    (inner.contains('|') && inner.split('|').all(is_word)).then_some(inner)
 }
 
 /// A condition whose attributes and patterns are resolved for an object type.
@@ -47,13 +51,15 @@ impl Filter {
             Condition::And(left, right) => Self::And(new(left)?, new(right)?),
             Condition::Or(left, right) => Self::Or(new(left)?, new(right)?),
             Condition::Not(inner) => Self::Not(new(inner)?),
-            Condition::Compare { attribute, operator: Operator::Like, operand } => {
+            Condition::Compare { attribute, operator: Operator::Like, operand } if !operand.is_empty() => {
                 let (index, pattern) = (object_type.attribute(attribute)?, pattern(operand.text())?);
                 Self::Like { index, pattern, operand: operand.clone() }
             }
             Condition::Compare { attribute, operator, operand } => {
                 let index = object_type.attribute(attribute)?;
-                Self::Compare { index, operator: *operator, operand: operand.clone() }
+                // LIKE NULL and LIKE '' mean that the attribute is not set.
+                let operator = if *operator == Operator::Like { Operator::Equal } else { *operator };
+                Self::Compare { index, operator, operand: operand.clone() }
             }
         })
     }
@@ -77,44 +83,33 @@ impl Filter {
             Self::Like { index, pattern, operand } => match &object[*index] {
                 Value::Pending => None,
                 Value::Unset => Some(false),
-                value if value.is_number_for(operand) => Some(value.compare(Operator::Equal, operand)),
-                value => Some(pattern.is_match(&value.plain())),
+                value => Some(value.equals_number(operand) || pattern.is_match(&value.plain())),
             },
         }
     }
 }
 
 impl Filter {
-    /// Returns the times in milliseconds since 1970 outside of which the condition does not hold, as far as an attribute of that
-    /// index decides about it. Fails if the condition compares the attribute with something else than a time.
-    pub fn times(&self, index: usize) -> Result<RangeInclusive<u64>, Error> {
-        const ALL: RangeInclusive<u64> = 0..=u64::MAX;
+    /// Returns the times in milliseconds since 1970 outside of which the condition does not hold, as far as attributes that tell
+    /// the time decide about it. Fails if the condition compares such an attribute with something else than a time.
+    pub fn times(&self, attributes: &[Recorded]) -> Result<Times, Error> {
         Ok(match self {
             Self::And(left, right) => {
-                let (left, right) = (left.times(index)?, right.times(index)?);
+                let (left, right) = (left.times(attributes)?, right.times(attributes)?);
                 *left.start().max(right.start())..=*left.end().min(right.end())
             }
             Self::Or(left, right) => {
-                let (left, right) = (left.times(index)?, right.times(index)?);
+                let (left, right) = (left.times(attributes)?, right.times(attributes)?);
                 *left.start().min(right.start())..=*left.end().max(right.end())
             }
-            Self::Not(inner) => inner.times(index).map(|_| ALL)?,
-            Self::Compare { index: at, operator, operand } if *at == index => {
-                let text = operand.text();
-                let Some(time) = value::time(text) else {
-                    return Err(Error::invalid_value(format!(
-                        "\"{text}\" is not a time; write one like '2026-08-06T11:30:00'"
-                    )));
-                };
-                // The attribute has whole seconds, a record milliseconds.
-                let time = (time.seconds() * 1000.0).max(0.0) as u64;
-                match operator {
-                    Operator::Less | Operator::LessOrEqual => 0..=time.saturating_add(999),
-                    Operator::Greater | Operator::GreaterOrEqual => time..=u64::MAX,
-                    Operator::Equal | Operator::Like => time..=time.saturating_add(999),
+            Self::Not(inner) => inner.times(attributes).map(|_| ALL_TIMES)?,
+            Self::Compare { index, operator, operand } => {
+                match attributes.iter().find(|attribute| attribute.index() == *index) {
+                    Some(attribute) => attribute.times(*operator, operand)?,
+                    None => ALL_TIMES,
                 }
             }
-            _ => ALL,
+            Self::Like { .. } => ALL_TIMES,
         })
     }
 
@@ -160,6 +155,17 @@ mod tests {
             ("[warning|critical]", "critical!", false),
             ("[023]", "2", true),
             ("[023]", "23", false),
+        ] {
+            assert_eq!(pattern(text).unwrap().is_match(value), expected, "{text} {value}");
+        }
+        for (text, value, expected) in [
+            ("[warning|critical]", "warning", true),
+            ("[warning|critical]", "w", true),
+            ("[warning|critical]", "warnings", false),
+            ("[^a|b]", "b", false),
+            ("[a|]", "a", true),
+            ("[ab|c].*", "ab|c", true),
+            ("[ab|c].*", "xab", false),
         ] {
             assert_eq!(pattern(text).unwrap().is_match(value), expected, "{text} {value}");
         }

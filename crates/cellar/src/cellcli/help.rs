@@ -1,8 +1,9 @@
 //! The texts of HELP.
 
 use super::error::Error;
+use super::keyword::resolve;
 use super::objects;
-use super::parser::{VERBS, resolve};
+use super::parser::VERBS;
 
 const LIST: &str = "[ALL | name [, name]...] [WHERE condition] [ATTRIBUTES {ALL | attribute [, attribute]...}] [DETAIL]\n   \
                     [ORDER BY attribute [ASC | DESC] [, attribute [ASC | DESC]]...] [LIMIT number]";
@@ -20,7 +21,7 @@ pub fn help(topic: &[String]) -> Result<String, Error> {
     let object_types = match object_type {
         [] => objects::types().collect(),
         [word] => {
-            let resolved = resolve(word, objects::all_names());
+            let resolved = objects::resolve_name(word);
             vec![objects::get(resolved.map_err(|_| Error::syntax(Some(word), "an object type that HELP lists"))?)?]
         }
         [_, extra, ..] => return Err(Error::syntax(Some(extra), "the end of the command")),

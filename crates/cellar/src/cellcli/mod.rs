@@ -11,10 +11,12 @@ mod error;
 mod filter;
 mod help;
 mod interactive;
+mod keyword;
 mod lexer;
 mod objects;
 mod output;
 mod parser;
+mod recorded;
 mod script;
 mod session;
 mod value;
@@ -27,6 +29,7 @@ pub use connection::Connection;
 pub use error::Error;
 use filter::Filter;
 use objects::{MetricHistory, ObjectType, TIME};
+use recorded::Recorded;
 use session::{Flow, Session};
 use std::io::{BufRead, IsTerminal};
 use std::ops::RangeInclusive;
@@ -166,7 +169,7 @@ pub fn history_condition(text: &str) -> Result<HistoryCondition, Error> {
             "a report has conditions about collectionTime only; LIST METRICHISTORY of cellcli has others",
         ));
     }
-    let times = filter.as_ref().map_or(Ok(0..=u64::MAX), |filter| filter.times(TIME))?;
+    let times = filter.as_ref().map_or(Ok(0..=u64::MAX), |filter| filter.times(&[Recorded::At(TIME)]))?;
     Ok(HistoryCondition { filter, times })
 }
 

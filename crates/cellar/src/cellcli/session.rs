@@ -130,8 +130,11 @@ impl Session {
         sort(&mut [], &list.order, object_type)?;
 
         let selection = Selection {
-            may_hold: &|object| filter.as_ref().is_none_or(|filter| filter.holds(object) != Some(false)),
-            times: &|index| filter.as_ref().map_or(Ok(0..=u64::MAX), |filter| filter.times(index)),
+            may_hold: &|object| {
+                (list.names.is_empty() || is_named(object, &list.names))
+                    && filter.as_ref().is_none_or(|filter| filter.holds(object) != Some(false))
+            },
+            times: &|attributes| filter.as_ref().map_or(Ok(0..=u64::MAX), |filter| filter.times(attributes)),
         };
         let mut objects = object_type.read_selected(&self.connection, &selection)?;
         if !list.names.is_empty() {
@@ -169,6 +172,10 @@ impl Session {
     fn drop_flash_cache(&self) -> Result<String, Error> {
         if self.is_read_only {
             return Err(Error::read_only("DROP"));
+        }
+        let object_type = objects::get("FLASHCACHE")?;
+        if object_type.read(&self.connection)?.is_empty() {
+            check_present(object_type)?;
         }
         self.connection.group_request(GroupAction::DropFlashCache, "", 0)?;
         let name = flash_cache_name(&self.connection.status()?.name);
@@ -238,11 +245,11 @@ impl Session {
         if object_type.alterations().is_empty() {
             return Err(object_type.cannot(&alter.operation));
         }
-        let objects = self.selected(object_type, &alter.targets, alter.filter.as_ref())?;
-        if let (true, None, Some(missing)) = (objects.is_empty(), &alter.filter, object_type.missing()) {
-            return Err(Error::unsupported(missing));
+        let selected = self.selected(object_type, &alter.targets, alter.filter.as_ref())?;
+        if selected.is_empty() && alter.filter.is_none() {
+            check_present(object_type)?;
         }
-        for object in &objects {
+        for object in &selected {
             let done = object_type.alter(&self.connection, object, &alter.operation)?;
             let line = self.message(format!("{} {} {done}", object_type.title(), object[0].text()));
             // Printed at once: the next object may fail.
@@ -297,13 +304,22 @@ impl Session {
 
 /// Returns the objects with one of these names, in their own order. Names are not case-sensitive.
 fn named(mut objects: Vec<Object>, names: &[String], object_type: &dyn ObjectType) -> Result<Vec<Object>, Error> {
-    let known: Vec<String> = objects.iter().map(|object| object[0].text()).collect();
-    let is_known = |name: &str| known.iter().any(|known| known.eq_ignore_ascii_case(name));
-    if let Some(name) = names.iter().find(|name| !is_known(name) && !object_type.has_values_of(name)) {
-        return Err(Error::unknown_object(object_type.name(), name, &known));
-    }
-    objects.retain(|object| names.iter().any(|name| object[0].text().eq_ignore_ascii_case(name)));
+    object_type.check_names(names, &objects)?;
+    objects.retain(|object| is_named(object, names));
     Ok(objects)
+}
+
+fn is_named(object: &Object, names: &[String]) -> bool {
+    let own = object[0].text();
+    names.iter().any(|name| own.eq_ignore_ascii_case(name))
+}
+
+/// Fails if a cell without objects of this type cannot do what the command says.
+fn check_present(object_type: &dyn ObjectType) -> Result<(), Error> {
+    match object_type.absence() {
+        Some(reason) => Err(Error::no_object(object_type.name(), reason)),
+        None => Ok(()),
+    }
 }
 
 fn unsupported(verb: &str, object_type: Option<&'static str>) -> Error {

@@ -97,15 +97,18 @@ impl Value {
     /// Compares with the value of a condition, except for LIKE. The value is read as what the attribute is, if it can be read so,
     /// with quotation marks or without; otherwise both are compared as strings, without regard to case.
     pub fn compare(&self, operator: Operator, operand: &Operand) -> bool {
+        if operand.is_empty() && operator == Operator::Equal {
+            return self.plain().is_empty();
+        }
         if *operand == Operand::Null {
-            return operator == Operator::Equal && (*self == Self::Unset || self.text().is_empty());
+            return false;
         }
         let text = operand.text();
         if *self == Self::Unset {
             return operator == Operator::Equal && text.is_empty();
         }
         let as_time = || match self {
-            Self::Time(attribute) => Some(*attribute).zip(time(text)),
+            Self::Time(time) => Some(*time).zip(time_of(text)),
             _ => None,
         };
         let ordering = match (self.number().zip(number(text)), as_time()) {
@@ -124,9 +127,10 @@ impl Value {
         }
     }
 
-    /// Returns whether LIKE compares the value as a number, which it does like `=`.
-    pub fn is_number_for(&self, operand: &Operand) -> bool {
+    /// Returns whether the value is a number that is equal to an operand without quotation marks.
+    pub fn equals_number(&self, operand: &Operand) -> bool {
         matches!(operand, Operand::Bare(text) if self.number().is_some() && number(text).is_some())
+            && self.compare(Operator::Equal, operand)
     }
 
     /// The text without the quotation marks that are printed around free text.
@@ -138,13 +142,13 @@ impl Value {
     }
 }
 
-/// Reads a time of a condition; a date alone is its beginning.
-pub fn time(text: &str) -> Option<Timestamp> {
+/// Reads a time. A date without a time means its first second, UTC.
+pub fn time_of(text: &str) -> Option<Timestamp> {
     Timestamp::parse(text).or_else(|| Timestamp::parse(&format!("{}T00:00:00", text.trim())))
 }
 
 /// Reads a number with an optional suffix: K, M, G or T, also with B.
-fn number(text: &str) -> Option<f64> {
+pub fn number(text: &str) -> Option<f64> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
@@ -196,6 +200,7 @@ mod tests {
             (1234.5, "MB/sec", "1,234.500 MB/sec"),
             (4.75, "%", "4.8 %"),
             (0.0, "IO/sec", "0.0 IO/sec"),
+            (6.94, "Number", "6.9"),
         ] {
             assert_eq!(Value::Quantity { number, unit }.text(), expected);
         }
@@ -214,6 +219,9 @@ mod tests {
         let time = Value::of_seconds(1_000_000_000);
         assert!(time.compare(Operator::Greater, &bare("2001-09-09T03:46:39+02:00")));
         assert!(time.compare(Operator::Equal, &Operand::Quoted("2001-09-08T19:46:40-06:00".into())));
+        assert!(time.compare(Operator::Greater, &Operand::Quoted("2001-09-09".into())), "the first second of the date");
+        assert!(time.compare(Operator::Less, &bare("2001-09-10")));
+        assert_eq!(time_of("2001-09"), None);
     }
 
     #[test]
@@ -242,6 +250,10 @@ mod tests {
         let count = Value::Count(10);
         assert!(!count.compare(Operator::Equal, &Operand::Null) && !count.compare(Operator::Equal, &empty));
         assert!(!Value::Unset.compare(Operator::Less, &bare("9")));
+        let empty = Operand::Quoted(String::new());
+        assert!(Value::Unset.compare(Operator::Equal, &empty) && !status.compare(Operator::Equal, &empty));
+        assert!(status.compare(Operator::Greater, &empty) && !status.compare(Operator::Greater, &Operand::Null));
+        assert!(Value::Sentence(String::new()).compare(Operator::Equal, &Operand::Null));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `cellar dcli`: runs a command on several cells over ssh, as Oracle's dcli.
 
+mod keys;
 mod remote;
 mod report;
 
@@ -36,6 +37,9 @@ pub struct DcliArguments {
     /// List the cells where the command succeeded, in place of their output
     #[arg(short = 'n')]
     abbreviates: bool,
+    /// Add your public key to the authorized keys of the user on the cells first, one cell after the other; ssh may ask for passwords
+    #[arg(short = 'k')]
+    adds_key: bool,
     /// Remove output lines whose start matches the regular expression, and list the cells that printed such lines
     #[arg(short = 'r', value_name = "REGEXP", value_parser = line_pattern)]
     removed: Option<LinePattern>,
@@ -115,19 +119,30 @@ fn run_on_cells(arguments: &DcliArguments) -> Result<bool, String> {
     }
     let command = command(arguments)?;
     let copies = !arguments.files.is_empty() || arguments.script.is_some();
-    if command.is_none() && !copies {
+    let has_work = command.is_some() || copies;
+    if !has_work && !arguments.adds_key {
         return match arguments.lists_cells {
             true => Ok(true),
-            false => Err("there is no command; write it after the options, or use -f, -x or -t".to_owned()),
+            false => Err("there is no command; write it after the options, or use -f, -k, -x or -t".to_owned()),
         };
     }
-    let remote = Remote {
+    let mut remote = Remote {
         ssh: &arguments.ssh,
         scp: &arguments.scp,
         options: arguments.ssh_options.split_whitespace().collect(),
         user: arguments.user.as_deref(),
         hides_errors: arguments.hidestderr,
+        may_ask: false,
     };
+    if arguments.adds_key {
+        let key_command = keys::addition()?;
+        remote.may_ask = true;
+        let added = show(arguments, &cells, in_parallel(&cells, 1, |cell| remote.run(cell, &key_command)))?;
+        if !added || !has_work {
+            return Ok(added);
+        }
+        remote.may_ask = false;
+    }
     let work = |cell: &str| -> Result<Outcome, NotStarted> {
         let files: Vec<&Path> = arguments.files.iter().chain(&arguments.script).map(PathBuf::as_path).collect();
         let copied = match files[..] {
@@ -141,14 +156,22 @@ fn run_on_cells(arguments: &DcliArguments) -> Result<bool, String> {
         }
     };
     let batch = if arguments.serial { 1 } else { usize::from(arguments.batchsize) };
-    let results = in_parallel(&cells, batch, work);
+    show(arguments, &cells, in_parallel(&cells, batch, work))
+}
+
+/// Prints what the cells have done. Returns whether everything succeeded on all of them.
+fn show(
+    arguments: &DcliArguments,
+    cells: &[String],
+    results: Vec<Result<Outcome, NotStarted>>,
+) -> Result<bool, String> {
     if let Some(Err(error)) = results.first().filter(|_| results.iter().all(Result::is_err)) {
         return Err(error.to_string());
     }
     let failed = |error: NotStarted| Outcome { failure: Some(error.to_string()), output: String::new() };
     let outcomes: Vec<Outcome> = results.into_iter().map(|result| result.unwrap_or_else(failed)).collect();
     let removed = arguments.removed.as_ref().map(|pattern| (pattern.text.as_str(), &pattern.regex));
-    print(&report(&cells, &outcomes, arguments.abbreviates, removed))?;
+    print(&report(cells, &outcomes, arguments.abbreviates, removed))?;
     Ok(outcomes.iter().all(Outcome::succeeded))
 }
 

@@ -13,6 +13,8 @@ pub struct Remote<'a> {
     pub options: Vec<&'a str>,
     pub user: Option<&'a str>,
     pub hides_errors: bool,
+    /// ssh may ask for passwords at the terminal; not while several programs run at the same time.
+    pub may_ask: bool,
 }
 
 /// A program that was not started.
@@ -60,7 +62,8 @@ impl Remote<'_> {
     fn program(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         // Several programs cannot ask for passwords at the same terminal.
-        command.args(["-o", "BatchMode=yes"]).args(&self.options);
+        let batch_mode = if self.may_ask { "BatchMode=no" } else { "BatchMode=yes" };
+        command.args(["-o", batch_mode]).args(&self.options);
         // ssh uses the first value of an option, so that the options of the user take precedence.
         command.args(DEFAULT_OPTIONS.iter().flat_map(|option| ["-o", option]));
         command

@@ -143,13 +143,18 @@ impl Volume {
 
     /// Writes all dirty pages to the cell disks, and everything through until [`Self::cancel_flash_flush`] or the next start.
     pub fn flush_flash_cache(&self) -> Result<()> {
-        self.group.write_back().map_or(Ok(()), |write_back| within(Origin::CELL, || write_back.flush()))
+        let Some(write_back) = self.group.write_back() else { return Ok(()) };
+        log::info!("the flush of the flash cache begins");
+        within(Origin::CELL, || write_back.flush())?;
+        log::info!("the flush of the flash cache is complete");
+        Ok(())
     }
 
     /// Lets pages become dirty again after [`Self::flush_flash_cache`], which ends with an error if it runs.
     pub fn cancel_flash_flush(&self) {
         if let Some(write_back) = self.group.write_back() {
             write_back.cancel_flush();
+            log::info!("the flush of the flash cache was cancelled");
         }
     }
 

@@ -35,6 +35,7 @@ impl ObjectType for Cell {
             "pageCacheSize",
             "pageCacheUsed",
             "processId",
+            "releaseVersion",
             "status",
             "upTime",
         ]
@@ -89,6 +90,7 @@ impl ObjectType for Cell {
             Value::Size(status.cache_capacity_bytes),
             Value::Size(status.cache_used_bytes),
             Value::Count(status.pid.into()),
+            status.version.as_str().into(),
             "online".into(),
             up_time.into(),
         ]])

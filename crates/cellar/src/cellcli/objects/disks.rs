@@ -12,6 +12,8 @@ use serde_json::Value as Json;
 use std::path::Path;
 
 const MIB: u64 = 1 << 20;
+/// The type of the disks of the group, whatever devices they are; flash disks are no disks of the group.
+const DISK_TYPE: &str = "HardDisk";
 
 /// What differs between the two types of disks.
 pub struct Disks {
@@ -30,6 +32,7 @@ pub static CELL_DISK: Disks = Disks {
         "diskType",
         "errorCount",
         "freeSpace",
+        "medium",
         "reserveFreeSpace",
         "reserveSize",
         "size",
@@ -49,6 +52,7 @@ pub static GRID_DISK: Disks = Disks {
         "asmModeStatus",
         "cellDisk",
         "deviceName",
+        "diskType",
         "errorCount",
         "offlineSince",
         "size",
@@ -143,7 +147,7 @@ impl DiskView<'_> {
 
     fn cell_disk(&self) -> Object {
         let is_offline = self.mode() == "OFFLINE";
-        let disk_type = match FileMedium::is_device(Path::new(self.path())) {
+        let medium = match FileMedium::is_device(Path::new(self.path())) {
             _ if is_offline => Value::Unset,
             true => "Device".into(),
             false => "Directory".into(),
@@ -151,9 +155,10 @@ impl DiskView<'_> {
         vec![
             cell_disk_name(self.number(), self.cell).into(),
             self.path().into(),
-            disk_type,
+            DISK_TYPE.into(),
             self.errors(),
             self.mib("free_mb"),
+            medium,
             self.space(self.reserve_free),
             self.space(self.reserve),
             self.mib("total_mb"),
@@ -176,6 +181,7 @@ impl DiskView<'_> {
             self.mode().into(),
             cell_disk_name(self.number(), self.cell).into(),
             self.path().into(),
+            DISK_TYPE.into(),
             self.errors(),
             Value::of_json(&self.disk["offline_since"], Value::of_seconds),
             self.mib("total_mb"),

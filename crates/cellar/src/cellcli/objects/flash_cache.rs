@@ -39,6 +39,12 @@ impl ObjectType for FlashCache {
         &["name", "status"]
     }
 
+    fn absence(&self) -> Option<&'static str> {
+        Some(
+            "this cell has no flash cache: flash_disks in its configuration file names no disks, or the flash cache was dropped",
+        )
+    }
+
     fn alterations(&self) -> &'static [&'static str] {
         &["{ALL | name} FLUSH", "{ALL | name} CANCEL FLUSH"]
     }

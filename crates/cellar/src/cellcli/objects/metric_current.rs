@@ -4,8 +4,9 @@
 
 use super::super::connection::Connection;
 use super::super::error::Error;
-use super::super::metrics::{Observation, Reading, observe, observe_between};
+use super::super::metrics::{Observation, Reading, definitions, observe, observe_between};
 use super::super::value::Value;
+use super::metric_definition::METRIC_DEFINITION;
 use super::{Object, ObjectType};
 use cellar_cell::alerts::AlertRequest;
 use serde_json::Value as Json;
@@ -34,18 +35,23 @@ impl ObjectType for MetricCurrent {
     }
 
     fn read(&self, cell: &Connection) -> Result<Vec<Object>, Error> {
-        let (reading, states) = (cell.reading()?, AlertStates::read(cell)?);
-        Ok(observe(&reading).into_iter().map(|seen| states.object(seen, &reading)).collect())
+        let (alerts, reading) = (AlertStates::read(cell)?, cell.reading()?);
+        Ok(observe(&reading).into_iter().map(|seen| alerts.object(seen, &reading)).collect())
+    }
+
+    fn check_names(&self, names: &[String], _objects: &[Object]) -> Result<(), Error> {
+        check_metrics(names)
     }
 
     fn complete(&self, cell: &Connection, objects: Vec<Object>) -> Result<Vec<Object>, Error> {
         if objects.iter().all(|object| object[VALUE] != Value::Pending) {
             return Ok(objects);
         }
+        let alerts = AlertStates::read(cell)?;
         let before = cell.reading()?;
         std::thread::sleep(cell.interval);
-        let (after, states) = (cell.reading()?, AlertStates::read(cell)?);
-        let all = observe_between(&before, &after).into_iter().map(|seen| states.object(seen, &after));
+        let after = cell.reading()?;
+        let all = observe_between(&before, &after).into_iter().map(|seen| alerts.object(seen, &after));
         let is_shown = |object: &Object| {
             let same = |shown: &Object| shown[0] == object[0] && shown[OBJECT_NAME] == object[OBJECT_NAME];
             objects.iter().any(same)
@@ -54,36 +60,44 @@ impl ObjectType for MetricCurrent {
     }
 }
 
-/// The severities of the open alerts about thresholds, by metric and object.
+/// The severities of open alerts about thresholds, by metric and object in lower case.
 struct AlertStates(BTreeMap<(String, String), String>);
 
 impl AlertStates {
     fn read(cell: &Connection) -> Result<Self, Error> {
-        Ok(Self::of_report(&cell.alerts(&AlertRequest::List)?))
-    }
-
-    fn of_report(report: &Json) -> Self {
-        let alerts = report["alerts"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let open = alerts.iter().filter(|alert| alert["endTimeMs"].is_null());
+        let report = cell.alerts(&AlertRequest::List)?;
         // The last event of an alert has its present severity.
-        Self(
-            open.filter_map(|alert| {
-                let text = |name: &str| alert[name].as_str().map(str::to_owned);
-                Some(((text("metricName")?, text("metricObjectName")?), text("severity")?))
-            })
-            .collect(),
-        )
+        let open = report["alerts"].as_array().into_iter().flatten().filter(|alert| alert["endTimeMs"].is_null());
+        let state = |alert: &Json| {
+            let text = |name: &str| alert[name].as_str().map(str::to_owned);
+            let key = (text("metricName")?, text("metricObjectName")?.to_ascii_lowercase());
+            Some((key, text("severity")?))
+        };
+        Ok(Self(open.filter_map(state).collect()))
     }
 
     fn object(&self, seen: Observation, reading: &Reading) -> Object {
-        let of_threshold = self.0.get(&(seen.definition.name.to_owned(), seen.object.clone()));
-        let state = of_threshold.map_or("normal", String::as_str).into();
-        object(seen, state, reading)
+        let key = (seen.definition.name.to_owned(), seen.object.to_ascii_lowercase());
+        let state = self.0.get(&key).map_or("normal", String::as_str);
+        object(seen, reading, state.into())
     }
 }
 
-/// Returns a value of a metric. `second` is the second attribute, the only one in which METRICCURRENT and METRICHISTORY differ.
-pub(super) fn object(seen: Observation, second: Value, reading: &Reading) -> Object {
+/// Fails if a name is not the name of a metric. A metric may have no values at present: those of the flash cache of a cell without
+/// flash disks, for example.
+pub(super) fn check_metrics(names: &[String]) -> Result<(), Error> {
+    let is_metric = |name: &&String| definitions().iter().any(|definition| definition.name.eq_ignore_ascii_case(name));
+    match names.iter().find(|name| !is_metric(name)) {
+        Some(name) => {
+            let known: Vec<String> = definitions().iter().map(|definition| definition.name.to_owned()).collect();
+            Err(Error::unknown_object(METRIC_DEFINITION, name, &known))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Returns a value of a metric. The second attribute is the one in which METRICCURRENT and METRICHISTORY differ.
+pub(super) fn object(seen: Observation, reading: &Reading, second: Value) -> Object {
     let unit = seen.definition.unit;
     let number = seen.number.map_or(Value::Pending, |number| Value::Quantity { number, unit });
     vec![

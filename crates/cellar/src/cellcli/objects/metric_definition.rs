@@ -8,9 +8,11 @@ use super::{Object, ObjectType};
 
 pub struct MetricDefinition;
 
+pub(super) const METRIC_DEFINITION: &str = "METRICDEFINITION";
+
 impl ObjectType for MetricDefinition {
     fn name(&self) -> &'static str {
-        "METRICDEFINITION"
+        METRIC_DEFINITION
     }
 
     fn title(&self) -> &'static str {

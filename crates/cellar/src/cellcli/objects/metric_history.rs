@@ -4,14 +4,17 @@
 
 use super::super::connection::Connection;
 use super::super::error::Error;
-use super::super::metrics::{definitions, observe_between};
+use super::super::metrics::observe_between;
+use super::super::recorded::Recorded;
 use super::super::value::Value;
-use super::metric_current::object;
+use super::metric_current::{check_metrics, object};
 use super::{Object, ObjectType, Selection};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 pub struct MetricHistory;
 
-/// The attribute collectionTime.
+/// The attributes ageInMinutes and collectionTime.
+const AGE: usize = 1;
 pub const TIME: usize = 2;
 
 impl ObjectType for MetricHistory {
@@ -40,12 +43,18 @@ impl ObjectType for MetricHistory {
     }
 
     fn read_selected(&self, cell: &Connection, selection: &Selection<'_>) -> Result<Vec<Object>, Error> {
-        let (mut objects, now_ms) = (Vec::new(), cellar_cell::metrics::now_ms());
-        cell.readings(&(selection.times)(TIME)?, |before, after| {
-            let age = now_ms.saturating_sub(after.time_ms()) / 60_000;
-            let all = observe_between(before, after).into_iter().map(|seen| object(seen, Value::Count(age), after));
+        let mut objects = Vec::new();
+        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let times = (selection.times)(&[Recorded::At(TIME), Recorded::MinutesBefore(AGE, now_ms)])?;
+        cell.readings(&times, |before, after| {
+            let age = Value::Count(now_ms.saturating_sub(after.time_ms()) / 60_000);
+            let all = observe_between(before, after).into_iter().map(|seen| object(seen, after, age.clone()));
             objects.extend(all.filter(|object| (selection.may_hold)(object)));
         })?;
         Ok(objects)
+    }
+
+    fn check_names(&self, names: &[String], _objects: &[Object]) -> Result<(), Error> {
+        check_metrics(names)
     }
 }

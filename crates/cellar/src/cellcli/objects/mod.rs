@@ -23,8 +23,9 @@ pub use metric_history::{MetricHistory, TIME};
 use super::ast::Operation;
 use super::connection::Connection;
 use super::error::Error;
+use super::keyword::resolve;
+use super::recorded::{Recorded, Times};
 use super::value::Value;
-use std::ops::RangeInclusive;
 
 /// The values of an object, in the order of [`ObjectType::attributes`]. The first one is the name.
 pub type Object = Vec<Value>;
@@ -33,8 +34,8 @@ pub type Object = Vec<Value>;
 pub struct Selection<'a> {
     /// Returns whether the condition may hold for an object.
     pub may_hold: &'a dyn Fn(&Object) -> bool,
-    /// Returns the times, in milliseconds since 1970, that the attribute with an index has if the condition holds.
-    pub times: &'a dyn Fn(usize) -> Result<RangeInclusive<u64>, Error>,
+    /// Returns the times outside of which the condition does not hold because of some attributes.
+    pub times: &'a dyn Fn(&[Recorded]) -> Result<Times, Error>,
 }
 
 pub trait ObjectType: Sync {
@@ -57,14 +58,13 @@ pub trait ObjectType: Sync {
         self.read(cell)
     }
 
-    /// Returns whether a name is valid although the selected objects may have none of it.
-    fn has_values_of(&self, _name: &str) -> bool {
-        false
-    }
-
-    /// What to do if a cell has no object of this type; None if that is no error of ALTER.
-    fn missing(&self) -> Option<&'static str> {
-        None
+    /// Fails if objects of the type cannot have one of these names. A name that only no present object has is no error.
+    fn check_names(&self, names: &[String], objects: &[Object]) -> Result<(), Error> {
+        let known: Vec<String> = objects.iter().map(|object| object[0].text()).collect();
+        match names.iter().find(|name| !known.iter().any(|known| known.eq_ignore_ascii_case(name))) {
+            Some(name) => Err(Error::unknown_object(self.name(), name, &known)),
+            None => Ok(()),
+        }
     }
 
     /// Reads the pending values of the objects that a condition without these values has not excluded.
@@ -75,6 +75,11 @@ pub trait ObjectType: Sync {
     /// Returns whether ALTER takes names of objects.
     fn has_names(&self) -> bool {
         true
+    }
+
+    /// Why an operation on all objects is an error if the cell has none; None if there is nothing to do then.
+    fn absence(&self) -> Option<&'static str> {
+        None
     }
 
     /// The operations of ALTER, for messages and HELP, without the verb and the object type.
@@ -117,20 +122,19 @@ pub trait ObjectType: Sync {
     fn cannot(&self, operation: &Operation) -> Error {
         let name = self.name();
         let operations = match self.alterations() {
-            [] => format!("ALTER does not change {name}"),
-            operations => format!("the operations are {}", operations.join("; ")),
+            [] => return Error::unsupported(format!("ALTER does not change {name}")),
+            operations => operations.join("; "),
         };
         match operation {
+            Operation::Words(words) if words.is_empty() => Error::syntax(None, &operations),
             Operation::Assign(values) => {
                 let attributes: Vec<&str> = values.iter().map(|(attribute, _)| attribute.as_str()).collect();
                 let attributes = attributes.join(", ");
-                Error::unsupported(format!("ALTER {name} cannot assign {attributes}: {operations}"))
-            }
-            Operation::Words(words) if words.is_empty() && !self.alterations().is_empty() => {
-                Error::syntax(None, &self.alterations().join("; or "))
+                Error::unsupported(format!("ALTER {name} cannot assign {attributes}: the operations are {operations}"))
             }
             Operation::Words(words) => {
-                Error::unsupported(format!("ALTER {name} does not know \"{}\": {operations}", words.join(" ")))
+                let words = words.join(" ");
+                Error::unsupported(format!("ALTER {name} does not know \"{words}\": the operations are {operations}"))
             }
         }
     }
@@ -156,25 +160,29 @@ static TYPES: [&dyn ObjectType; 15] = [
 ];
 
 /// Object types of Oracle's CellCLI that a cell does not have, and why.
-const ABSENT: [(&str, &str); 12] = [
-    (
-        "ACTIVEREQUEST",
-        "this cell does not list requests; cellar top shows sessions, and LIST METRICCURRENT the I/O of databases",
-    ),
-    ("IBPORT", "this cell does not manage networks"),
+const ABSENT: [(&str, &str); 22] = [
+    ("ACTIVEREQUEST", "this cell does not list requests; LIST METRICCURRENT shows their numbers"),
+    ("DIAGPACK", "this cell makes no diagnostic packages; its log says what happened"),
+    ("DISKMAP", "this cell has no disk map; LIST GRIDDISK shows the disks of the group"),
+    ("IBPORT", "this cell has no ports; servers use its mount and its socket"),
     ("IORMPROFILE", "this cell has no profiles; ALTER IORMPLAN has a directive for each database"),
-    ("KEY", "this cell has no keys; its socket admits the cluster's user and the user that started the cell"),
+    ("KEY", "this cell has no keys; the operating system tells it the user of a connection"),
     ("LUN", "this cell does not manage devices; LIST CELLDISK shows its disks"),
+    ("METRICSTREAM", "this cell sends no metrics; LIST METRICCURRENT and its HTTP endpoint show them"),
+    ("OFFLOADGROUP", "this cell has no offload servers; the cell itself scans"),
+    ("OFFLOADPACKAGE", "this cell has no offload servers; the cell itself scans"),
     ("PHYSICALDISK", "this cell does not manage devices; LIST CELLDISK shows its disks"),
-    ("PLUGGABLEDATABASE", "a cluster has databases; LIST DATABASE shows them"),
-    ("PMEMCACHE", "this cell has no persistent memory; LIST FLASHCACHE shows the flash cache"),
-    (
-        "QUARANTINE",
-        "this cell has no quarantines; the view cellar.why_not_offloaded has the reasons of scans in PostgreSQL",
-    ),
-    ("ROLE", "this cell has no roles; its socket admits the cluster's user and the user that started the cell"),
-    ("SOFTWAREHISTORY", "this cell does not install software; LIST CELL ATTRIBUTES cellVersion shows the version"),
-    ("USER", "this cell has no users; its socket admits the cluster's user and the user that started the cell"),
+    ("PLUGGABLEDATABASE", "PostgreSQL has no pluggable databases; LIST DATABASE shows the databases"),
+    ("PMEMCACHE", "this cell has no persistent memory; LIST FLASHCACHE shows its flash cache"),
+    ("PMEMLOG", "this cell has no persistent memory; LIST FLASHLOG shows its flash log"),
+    ("PRIVILEGE", "this cell has no users; the cluster's user and the user that started the cell administer it"),
+    ("QUARANTINE", "this cell has no quarantines"),
+    ("ROLE", "this cell has no users; the cluster's user and the user that started the cell administer it"),
+    ("SOFTWAREHISTORY", "this cell does not install software; LIST CELL ATTRIBUTES releaseVersion shows its version"),
+    ("SOFTWAREUPDATE", "this cell does not install software; LIST CELL ATTRIBUTES releaseVersion shows its version"),
+    ("USER", "this cell has no users; the cluster's user and the user that started the cell administer it"),
+    ("XRMEMCACHE", "this cell has no remote memory cache; LIST CELL DETAIL shows its page cache"),
+    ("XRMEMLOG", "this cell has no remote memory log; LIST FLASHLOG shows its flash log"),
 ];
 
 pub fn types() -> impl Iterator<Item = &'static dyn ObjectType> {
@@ -187,8 +195,17 @@ pub fn names() -> impl Iterator<Item = &'static str> + Clone {
 }
 
 /// The names of all object types, those that a cell does not have included.
-pub fn all_names() -> impl Iterator<Item = &'static str> + Clone {
+fn all_names() -> impl Iterator<Item = &'static str> + Clone {
     names().chain(ABSENT.iter().map(|(name, _)| *name))
+}
+
+/// Returns the name of the object type that a word names or abbreviates. Types that the cell has take precedence. An error says which
+/// types the word could mean.
+pub fn resolve_name(word: &str) -> Result<&'static str, Vec<&'static str>> {
+    match resolve(word, names()) {
+        Err(starts) if starts.is_empty() => resolve(word, all_names()),
+        found => found,
+    }
 }
 
 /// Returns the object type with a name of [`all_names`].

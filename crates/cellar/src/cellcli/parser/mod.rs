@@ -1,7 +1,7 @@
 //! Parses commands of CellCLI.
 //!
 //! ```text
-//! LIST type [name [, name]...] [WHERE condition] [ATTRIBUTES {ALL | a [, a]...}] [DETAIL]
+//! LIST type [ALL | name [, name]...] [WHERE condition] [ATTRIBUTES {ALL | a [, a]...}] [DETAIL]
 //!           [ORDER BY a [ASC | DESC] [, ...]] [LIMIT n]          the clauses in any order
 //! CREATE type name a = value [, a = value]...
 //! DROP type {ALL | name [, name]...} [WHERE condition]
@@ -15,6 +15,7 @@ mod condition;
 
 use super::ast::*;
 use super::error::Error;
+use super::keyword::resolve;
 use super::lexer::{Token, tokens};
 use super::objects;
 use std::path::PathBuf;
@@ -23,7 +24,6 @@ pub const VERBS: [&str; 12] =
     ["ALTER", "CALIBRATE", "CREATE", "DESCRIBE", "DROP", "EXIT", "HELP", "LIST", "QUIT", "SET", "SPOOL", "START"];
 /// Words that begin a clause of LIST, and are therefore no names unless they are quoted.
 pub const CLAUSES: [&str; 5] = ["ATTRIBUTES", "DETAIL", "WHERE", "ORDER", "LIMIT"];
-const ABBREVIATION_MIN: usize = 3;
 
 pub fn parse(text: &str) -> Result<Statement, Error> {
     let tokens = tokens(text)?;
@@ -32,19 +32,6 @@ pub fn parse(text: &str) -> Result<Statement, Error> {
     match parser.peek() {
         None => Ok(statement),
         Some(_) => Err(parser.unexpected("the end of the command")),
-    }
-}
-
-/// Returns the name that a word names or abbreviates, out of `names`. An error says which names it could mean.
-pub fn resolve<'n>(word: &str, names: impl Iterator<Item = &'n str> + Clone) -> Result<&'n str, Vec<&'n str>> {
-    let upper = word.to_ascii_uppercase();
-    if let Some(name) = names.clone().find(|name| *name == upper) {
-        return Ok(name);
-    }
-    let starts: Vec<&str> = names.filter(|name| name.starts_with(&upper)).collect();
-    match starts[..] {
-        [name] if word.len() >= ABBREVIATION_MIN => Ok(name),
-        _ => Err(starts),
     }
 }
 
@@ -132,9 +119,7 @@ impl<'t> Parser<'t> {
             },
             "EXIT" | "QUIT" => Statement::Exit,
             "CALIBRATE" => Statement::Calibrate { is_forced: self.takes("FORCE") },
-            "DROP"
-                if self.peek().is_some_and(|token| resolve(token.text(), objects::all_names()) == Ok("FLASHCACHE")) =>
-            {
+            "DROP" if self.peek().is_some_and(|token| objects::resolve_name(token.text()) == Ok("FLASHCACHE")) => {
                 self.at += 1;
                 self.takes("ALL");
                 Statement::DropFlashCache
@@ -144,7 +129,7 @@ impl<'t> Parser<'t> {
             verb => {
                 // Whatever follows, the answer is that cells do not have the command.
                 let first = self.rest().first();
-                let object_type = first.and_then(|token| resolve(token.text(), objects::all_names()).ok());
+                let object_type = first.and_then(|token| objects::resolve_name(token.text()).ok());
                 Statement::Unsupported { verb, object_type }
             }
         })
@@ -152,7 +137,7 @@ impl<'t> Parser<'t> {
 
     /// Returns whether the next token names an object type with a property.
     fn is_followed_by(&self, has: impl Fn(&dyn objects::ObjectType) -> bool) -> bool {
-        let name = self.peek().and_then(|token| resolve(token.text(), objects::all_names()).ok());
+        let name = self.peek().and_then(|token| objects::resolve_name(token.text()).ok());
         name.and_then(|name| objects::get(name).ok()).is_some_and(has)
     }
 
@@ -186,7 +171,7 @@ impl<'t> Parser<'t> {
     fn object_type(&mut self) -> Result<&'static str, Error> {
         let expected = || format!("one of {}", objects::names().collect::<Vec<_>>().join(", "));
         let Some(Token::Word(word)) = self.peek() else { return Err(self.unexpected(&expected())) };
-        match resolve(word, objects::all_names()) {
+        match objects::resolve_name(word) {
             Ok(name) => {
                 self.at += 1;
                 Ok(name)
@@ -208,9 +193,8 @@ impl<'t> Parser<'t> {
             limit: None,
         };
         let begins_clause = |token: &Token| CLAUSES.iter().any(|clause| token.is(clause));
-        // ALL is optional, as ALTER has it.
         if !self.takes("ALL") && self.peek().is_some_and(|token| !begins_clause(token)) {
-            let expected = format!("a name, {}", clauses());
+            let expected = format!("ALL, a name, {}", clauses());
             list.names = self.list(|parser| parser.text(&expected))?;
         }
         while self.peek().is_some() {

@@ -71,6 +71,10 @@ fn lines_of_the_manual_are_statements() {
         "LIST metricDefinition WHERE name=cl_swap_in_by_sec DETAIL",
         "list metriccurrent gd_io_rq_w_sm",
         "list metrichistory where collectionTime > '2013-08-06T11:30:00-06:00' and collectionTime < '2013-08-06T13:20:00-06:00'",
+        "LIST GRIDDISK ALL DETAIL",
+        "LIST ALERTHISTORY WHERE notificationState like '[023]' and severity like '[warning|critical]' and examinedBy = NULL",
+        "LIST METRICHISTORY WHERE ageInMinutes < 30",
+        "LIST PMEMCACHE DETAIL",
         "LIST ALERTHISTORY WHERE severity = 'critical' AND examinedBy = NULL DETAIL",
         "DESCRIBE GRIDDISK",
         "desc celldisk",
@@ -125,6 +129,8 @@ fn not_binds_closer_than_and_and_closer_than_or() {
 fn names_that_are_keywords_are_quoted() {
     assert_eq!(list("list celldisk 'detail', CD_01 detail").names, ["detail", "CD_01"]);
     assert!(list("list celldisk detail").names.is_empty());
+    assert!(list("list celldisk all detail").names.is_empty());
+    assert_eq!(list("list celldisk 'all'").names, ["all"]);
 }
 
 #[test]
@@ -133,6 +139,8 @@ fn verbs_and_object_types_may_be_abbreviated() {
     assert_eq!(list("list cell").object_type, "CELL");
     assert_eq!(list("list celld").object_type, "CELLDISK");
     assert_eq!(list("list metricc").object_type, "METRICCURRENT");
+    assert_eq!(list("list disk").object_type, "DISKGROUP", "not a type that cells do not have");
+    assert_eq!(list("list quar").object_type, "QUARANTINE");
     let error = parse("list metric").unwrap_err().to_string();
     assert!(error.contains("expected one of METRICDEFINITION, METRICCURRENT, METRICHISTORY"), "{error}");
     let error = parse("s echo on").unwrap_err().to_string();
@@ -179,6 +187,7 @@ fn errors_name_the_token_and_what_was_expected() {
         ("list", "at the end of the command: expected one of CELL, CELLDISK, GRIDDISK"),
         ("list disks", "at \"disks\": expected one of CELL, CELLDISK, GRIDDISK"),
         ("list celldisk a b", "at \"b\": expected ATTRIBUTES, DETAIL, WHERE, ORDER BY or LIMIT"),
+        ("list celldisk all, b", "at \",\": expected ATTRIBUTES, DETAIL, WHERE"),
         ("list celldisk detail detail", "at \"detail\": expected ATTRIBUTES, DETAIL"),
         ("list celldisk attributes", "at the end of the command: expected ALL or the name of an attribute"),
         ("list celldisk attributes a,", "at the end of the command: expected ALL or the name"),
