@@ -40,8 +40,6 @@ impl Recorded {
                 Ok(within(operator, time, time.saturating_add(999)))
             }
             Self::MinutesBefore(_, now_ms) => {
-                // A quoted number is compared as a string.
-                let Operand::Bare(text) = operand else { return Ok(ALL_TIMES) };
                 let Some(minutes) = number(text) else {
                     return Err(Error::invalid_value(format!("\"{text}\" is not a number of minutes")));
                 };

@@ -49,10 +49,6 @@ impl ObjectType for FlashCache {
         &["{ALL | name} FLUSH", "{ALL | name} CANCEL FLUSH"]
     }
 
-    fn missing(&self) -> Option<&'static str> {
-        Some("this cell has no flash cache; name flash disks in flash_disks of cell.toml, and restart the cell")
-    }
-
     fn alter(&self, cell: &Connection, _object: &Object, operation: &Operation) -> Result<&'static str, Error> {
         let Operation::Words(words) = operation else { return Err(self.cannot(operation)) };
         let words: Vec<String> = words.iter().map(|word| word.to_ascii_uppercase()).collect();

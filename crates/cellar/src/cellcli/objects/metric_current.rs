@@ -65,7 +65,10 @@ struct AlertStates(BTreeMap<(String, String), String>);
 
 impl AlertStates {
     fn read(cell: &Connection) -> Result<Self, Error> {
-        let report = cell.alerts(&AlertRequest::List)?;
+        Ok(Self::of_report(&cell.alerts(&AlertRequest::List)?))
+    }
+
+    fn of_report(report: &Json) -> Self {
         // The last event of an alert has its present severity.
         let open = report["alerts"].as_array().into_iter().flatten().filter(|alert| alert["endTimeMs"].is_null());
         let state = |alert: &Json| {
@@ -73,7 +76,7 @@ impl AlertStates {
             let key = (text("metricName")?, text("metricObjectName")?.to_ascii_lowercase());
             Some((key, text("severity")?))
         };
-        Ok(Self(open.filter_map(state).collect()))
+        Self(open.filter_map(state).collect())
     }
 
     fn object(&self, seen: Observation, reading: &Reading) -> Object {

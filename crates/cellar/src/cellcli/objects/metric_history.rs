@@ -34,10 +34,6 @@ impl ObjectType for MetricHistory {
         &["name", "metricObjectName", "metricValue", "collectionTime"]
     }
 
-    fn has_values_of(&self, name: &str) -> bool {
-        definitions().iter().any(|definition| definition.name.eq_ignore_ascii_case(name))
-    }
-
     fn read(&self, cell: &Connection) -> Result<Vec<Object>, Error> {
         self.read_selected(cell, &Selection { may_hold: &|_| true, times: &|_| Ok(0..=u64::MAX) })
     }
