@@ -32,7 +32,7 @@ use std::fs::Permissions;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,12 +89,15 @@ pub fn run(config: &Config, BlockedSignals(signals): BlockedSignals) -> Result<(
     protect_from_oom_killer();
     let descriptors = raise_descriptor_limit();
     check_mount_point(config)?;
+    check_not_nested(&config.disk_group.disks)?;
     notify("STATUS=opening the cell disks");
     let memory = Arc::new(MemoryBudget::new(config.cache_bytes, config.working_bytes));
     let units = Arc::new(UnitDirectories::new(memory.account(MemoryKind::UnitDirectories)));
     let iorm = Arc::new(Iorm::new(config.iorm_objective));
     let volume = open_volume(config, &units, descriptors, &iorm)?;
     iorm.load();
+    // After the disks are locked: a second daemon of the same cell is an error of the locks.
+    check_socket(&config.socket)?;
     // Check for a stale mount only after locking the disks: another daemon that has them locked may serve this mount.
     let stale = fuse::reduce_stale(&config.mount)?;
     match stale.is_empty() {
@@ -142,10 +145,13 @@ pub struct Findings {
 /// Checks whether the cell can start: opens the disks and their metadata for reading. Changes nothing.
 pub fn check(config: &Config) -> Result<Findings, DaemonError> {
     check_mount_point(config)?;
+    check_not_nested(&config.disk_group.disks)?;
     warn_about_hidden_files(config);
     check_write_back(config)?;
     let has_copies = config.disk_group.redundancy != Redundancy::External;
     let (mut disks, mut failure_groups, mut missing) = (Vec::new(), Vec::new(), None);
+    // The file systems on which a start creates directories.
+    let mut absent = Vec::new();
     for (number, path) in config.disk_group.disks.iter().enumerate() {
         let failed = || DaemonError::system(format!("could not open cell disk {}", path.display()));
         match OverlayDisk::new(path) {
@@ -163,6 +169,8 @@ pub fn check(config: &Config) -> Result<Findings, DaemonError> {
                     && disks::is_creatable(path) =>
             {
                 log::warn!("cell disk {} does not exist; a start creates the directory", path.display());
+                let space = path.parent().map(|parent| OverlayDisk::new(parent).and_then(|disk| disk.space()));
+                absent.extend(space.and_then(Result::ok));
             }
             Err(error) if has_copies => {
                 log::error!("could not open cell disk {}: {error}; the disk counts as missing", path.display());
@@ -179,28 +187,60 @@ pub fn check(config: &Config) -> Result<Findings, DaemonError> {
         total_bytes: 0,
         available_bytes: 0,
     };
-    for disk in &disks {
-        let space =
-            disk.space().map_err(DaemonError::system("could not determine the free space of the cell disks"))?;
+    let present = disks.iter().map(|disk| disk.space()).collect::<io::Result<Vec<_>>>();
+    let present = present.map_err(DaemonError::system("could not determine the free space of the cell disks"))?;
+    for space in present.iter().chain(&absent) {
         findings.total_bytes += space.total;
         findings.available_bytes += space.available;
     }
+    warn_about_reserve(config, present.iter().chain(&absent).map(|space| space.total));
+    let options = VolumeOptions {
+        cache_bytes: config.cache_bytes,
+        redundancy: config.disk_group.redundancy,
+        failure_groups,
+        file_redundancy: config.disk_group.file_redundancy.clone(),
+        force_degraded: config.force_degraded,
+        ..VolumeOptions::default()
+    };
     if forms_new_group(&disks)? {
         // A new group needs all disks.
         missing.map_or(Ok(()), Err)?;
+        let failure_groups = config.disk_group.failure_groups.clone();
+        VolumeOptions { failure_groups, ..options }.check_new_group(config.disk_group.disks.len())?;
     } else {
-        let options = VolumeOptions {
-            cache_bytes: config.cache_bytes,
-            redundancy: config.disk_group.redundancy,
-            failure_groups,
-            force_degraded: config.force_degraded,
-            ..VolumeOptions::default()
-        };
         let volume = ReadOnlyVolume::open_strictly(disks, options)?;
         findings.disk_group = Some(volume.group_id());
         findings.inodes = volume.inode_count();
     }
+    check_socket(&config.socket)?;
     Ok(findings)
+}
+
+/// Warns if the configured reserve takes most of a disk: files cannot use it.
+fn warn_about_reserve(config: &Config, disk_sizes: impl Iterator<Item = u64>) {
+    if let (Some(reserve), Some(smallest)) = (config.disk_group.reserve_bytes, disk_sizes.min())
+        && reserve > smallest / 2
+    {
+        log::warn!(
+            "disk_group.reserve_size is {} MiB, but the smallest cell disk has {} MiB: files can use only what is left; lower \
+             reserve_size",
+            reserve >> 20,
+            smallest >> 20
+        );
+    }
+}
+
+/// Refuses a cell disk below another one.
+fn check_not_nested(disks: &[PathBuf]) -> Result<(), DaemonError> {
+    let is_below = |disk: &Path, other: &Path| disk != other && disk.starts_with(other);
+    match disks.iter().find_map(|disk| Some((disk, disks.iter().find(|other| is_below(disk, other))?))) {
+        None => Ok(()),
+        Some((disk, other)) => Err(DaemonError::Configuration(format!(
+            "cell disk {} is below cell disk {}; name directories of which none contains another one",
+            disk.display(),
+            other.display()
+        ))),
+    }
 }
 
 /// Checks that the write-back log fits on the flash disks. Those that cannot be measured count as large enough.
@@ -244,6 +284,7 @@ fn open_volume(
     let disks = disks.collect::<Result<Vec<_>, _>>()?;
     let disk_sizes: Vec<u64> = disks.iter().filter_map(|disk| disk.space().ok()).map(|space| space.total).collect();
     let reserve = config.disk_group.reserve_bytes;
+    warn_about_reserve(config, disk_sizes.iter().copied());
     // A file type may have three copies.
     let copies = if has_copies { Redundancy::High } else { Redundancy::External }.copies() as u64;
     let opened = config.flash_cache.as_ref().map(|flash| (flash, open_flash_disks(flash, iorm)));
@@ -444,6 +485,11 @@ fn check_mount_point(config: &Config) -> Result<(), DaemonError> {
             "could not open the mount point {path}: {error}; create the directory"
         ))),
     }
+}
+
+fn check_socket(socket: &Path) -> Result<(), DaemonError> {
+    server::check_unused(socket)
+        .map_err(|error| DaemonError::Configuration(format!("socket {}: {error}", socket.display())))
 }
 
 /// Warns about files in the mount point's directory, which the mount hides.

@@ -70,9 +70,10 @@ pub(crate) fn answer(state: &CellState, request: &GroupRequest) -> Result<Value>
     match request.action {
         GroupAction::Status => {}
         GroupAction::Online => {
-            check_exists(disk)?;
             let number = volume.disk_number(disk)?;
-            volume.online_disk(open(disk, number, &state.iorm)?)?;
+            let path = volume.disks()[number].path();
+            check_exists(path)?;
+            volume.online_disk(open(path, number, &state.iorm)?)?;
         }
         GroupAction::Offline => volume.offline_disk(disk)?,
         GroupAction::Scrub => volume.start_scrub(request.rate)?,

@@ -608,6 +608,26 @@ fn disks_of_the_group_are_added_dropped_and_replaced() {
 }
 
 #[test]
+fn a_disk_goes_offline_and_online_by_its_number_without_an_error_of_the_disk() {
+    let cell = Cell::start();
+    let group = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        let config = cell.path("cell.toml");
+        let output = command.arg("group").args(arguments).args(["--json", "--config"]).arg(config).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", errors(&output));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let report = group(&["offline", "1"]);
+    assert_eq!(report["disks"][1]["mode_status"], "OFFLINE");
+    let file = File::create(cell.path("mount").join("file")).unwrap();
+    file.sync_all().unwrap();
+    let report = group(&["online", "1"]);
+    let disk = &report["disks"][1];
+    assert_eq!(disk["mode_status"], "ONLINE");
+    assert_eq!((&disk["read_errs"], &disk["write_errs"], &disk["sync_errs"]), (&0.into(), &0.into(), &0.into()));
+}
+
+#[test]
 fn disks_keep_their_numbers_after_a_drop() {
     let cell = Cell::with_group(|disk1, disk2| format!("disks = [\"{disk1}\", \"{disk2}\"]\n"));
     let group = |arguments: &[&str]| {

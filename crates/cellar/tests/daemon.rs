@@ -424,6 +424,80 @@ fn errors_have_different_exit_codes() {
 }
 
 #[test]
+fn a_cell_refuses_the_socket_of_another_cell_and_a_file_that_is_not_a_socket() {
+    let (mut first, mut second) = (Cell::new(), Cell::new());
+    let text = fs::read_to_string(second.path("cell.toml")).unwrap();
+    let name_socket = |cell: &Cell, socket: &Path| {
+        fs::write(cell.path("cell.toml"), format!("socket = \"{}\"\n{text}", socket.display())).unwrap();
+    };
+    first.start();
+    let socket = first.path("disk1/cell.sock");
+    name_socket(&second, &socket);
+    for arguments in [&[][..], &["--check"]] {
+        let refused = second.command().args(arguments).output().unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{}", message(&refused));
+        assert!(message(&refused).contains("another process uses the socket"), "{}", message(&refused));
+    }
+    assert!(socket.exists());
+    assert!(cellar_cell::status::query_metrics(&socket).is_ok(), "the first cell still answers");
+    let file = second.path("notes");
+    fs::write(&file, "text").unwrap();
+    name_socket(&second, &file);
+    let refused = second.command().output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", message(&refused));
+    assert!(message(&refused).contains("is not a socket"), "{}", message(&refused));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "text");
+    // A killed daemon leaves its socket.
+    let own = second.path("cell.sock");
+    name_socket(&second, &own);
+    second.start();
+    second.kill();
+    assert!(own.exists());
+    second.start();
+    assert_eq!(second.stop(), Some(0));
+    assert_eq!(first.stop(), Some(0));
+}
+
+#[test]
+fn a_check_of_a_new_group_finds_what_a_start_refuses() {
+    let cell = Cell::new();
+    let text = fs::read_to_string(cell.path("cell.toml")).unwrap();
+    let (head, _) = text.split_once("disks = ").unwrap();
+    let at = |name: &str| cell.path(name).display().to_string();
+    let check_refused = |group: &str, expected: &str| {
+        let config = format!("socket = \"{}\"\n{head}{group}\n", at("cell.sock"));
+        fs::write(cell.path("cell.toml"), config).unwrap();
+        for arguments in [&["--check"][..], &[]] {
+            let refused = cell.command().args(arguments).output().unwrap();
+            assert!(message(&refused).contains(expected), "{arguments:?}: {}", message(&refused));
+            assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {}", message(&refused));
+        }
+    };
+    let disks = |first: &str, second: &str| {
+        let disk = |name: &str, group: &str| format!("{{ path = \"{}\", failure_group = \"{group}\" }}", at(name));
+        format!("redundancy = \"normal\"\ndisks = [{}, {}]", disk("disk1", first), disk("disk2", second))
+    };
+    check_refused(&disks("a", "a"), "2 copies need 2 failure groups, but the disks are in 1");
+    check_refused(&disks("a", ""), "failure group \"\" is invalid");
+    let three_copies = disks("a", "b") + "\nfile_redundancy = { wal = \"high\" }";
+    check_refused(&three_copies, "redundancy of file types: 3 copies need 3 failure groups");
+    check_refused(&format!("disks = [\"{0}\", \"{0}/inner\"]", at("disk1")), "is below cell disk");
+    assert!(!cell.path("disk1/inner").exists());
+}
+
+#[test]
+fn a_disk_that_a_stopped_cell_cannot_add_is_not_added_to_the_configuration() {
+    let cell = Cell::new();
+    let (config, before) = (cell.path("cell.toml"), fs::read_to_string(cell.path("cell.toml")).unwrap());
+    fs::create_dir(cell.path("disk3")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+    let output = command.args(["group", "add"]).arg(cell.path("disk3")).arg("--config").arg(&config).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", message(&output));
+    assert!(message(&output).contains("could not connect to a cell"), "{}", message(&output));
+    assert_eq!(fs::read_to_string(&config).unwrap(), before);
+}
+
+#[test]
 fn a_check_changes_nothing() {
     let mut cell = Cell::new();
     let check = |cell: &Cell| {
@@ -438,11 +512,16 @@ fn a_check_changes_nothing() {
         assert!(text.contains(expected), "{expected:?} is not in {text:?}");
     };
     check_finds(&cell, 0, "a start forms a new disk group on 2 disks");
+    let total = |text: &str| text.split_once("MiB free").unwrap().0.rsplit_once(" of ").unwrap().1.to_owned();
+    let total_of_present_disks = total(&check(&cell).1);
 
     let config = cell.path("cell.toml");
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text.replace("disk2", "disk3")).unwrap();
     check_finds(&cell, 0, "disk3 does not exist; a start creates the directory");
+    assert_eq!(total(&check(&cell).1), total_of_present_disks, "the directory will be on the same file system");
+    fs::write(&config, text.replace("\"32MiB\"", "\"4000TiB\"")).unwrap();
+    check_finds(&cell, 0, "files can use only what is left; lower reserve_size");
     fs::write(&config, text.replace("/disk2", "/missing/disk2")).unwrap();
     check_finds(&cell, 1, "could not open cell disk");
     fs::write(&config, &text).unwrap();

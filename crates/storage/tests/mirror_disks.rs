@@ -1,7 +1,7 @@
 //! Disks that join groups with copies, leave them, are lost, and are replaced.
 
 use crate::support;
-use cellar_storage::disk::Disk;
+use cellar_storage::disk::{DeviceDisk, Disk};
 use cellar_storage::{AbsentDisk, DiskMode, ErrorKind, RebalanceState, Redundancy, Volume, VolumeOptions};
 use std::path::Path;
 use std::sync::Arc;
@@ -303,6 +303,62 @@ fn a_disk_is_dropped_when_its_repair_time_is_over() {
 }
 
 #[test]
+fn small_disks_leave_although_sparse_parts_of_files_are_larger_than_their_free_space() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = |number: usize| {
+        let file = std::fs::File::create(path(folder.path(), number)).unwrap();
+        file.set_len(64 * MIB).unwrap();
+        Arc::new(DeviceDisk::open(path(folder.path(), number)).unwrap()) as Arc<dyn Disk>
+    };
+    let options = VolumeOptions { redundancy: Redundancy::High, ..quiet() };
+    let volume = Volume::open((0..12).map(device).collect(), options).unwrap();
+    let mut random = Random::seeded(5);
+    let (ino, content) = (create(&volume, "file"), random.bytes(60 * MIB as usize));
+    for (at, piece) in (0..).step_by(MIB as usize).zip(content.chunks(MIB as usize)) {
+        volume.write(ino, at, piece).unwrap();
+    }
+    volume.sync().unwrap();
+    (0..3).for_each(|number| volume.drop_disk(&path(folder.path(), number), false).unwrap());
+    volume.rebalance().unwrap();
+    let left: Vec<usize> = volume.group_status().disks.iter().map(|disk| disk.number).collect();
+    assert_eq!(left, (3..12).collect::<Vec<_>>());
+    assert!(is_even(&used(&volume)), "{:?}", used(&volume));
+    assert!(read_all(&volume, ino) == content);
+    volume.close().unwrap();
+}
+
+#[test]
+fn the_first_estimate_of_a_rebalance_includes_parts_of_files_without_space() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 3, quiet);
+    for number in 0..40 {
+        let ino = create(&volume, &format!("file{number}"));
+        volume.write(ino, 0, &[1; 9000]).unwrap();
+    }
+    volume.sync().unwrap();
+    volume.drop_disk(&path(folder.path(), 0), false).unwrap();
+    volume.set_rebalance_power(0).unwrap();
+    std::thread::scope(|scope| {
+        let rebalance = scope.spawn(|| volume.rebalance());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let estimated = loop {
+            let status = volume.rebalance_status();
+            if status.copied_bytes > 0 {
+                break status.estimated;
+            }
+            assert!(Instant::now() < deadline, "the rebalance does not begin: {status:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        volume.set_rebalance_power(11).unwrap();
+        rebalance.join().unwrap().unwrap();
+        let status = volume.rebalance_status();
+        assert_eq!(status.estimated, status.moved);
+        assert!(estimated * 10 >= status.moved * 9, "{estimated} were estimated, {} moved", status.moved);
+    });
+    volume.close().unwrap();
+}
+
+#[test]
 fn errors_say_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open_with(folder.path(), 3, quiet);
@@ -314,6 +370,7 @@ fn errors_say_what_is_missing() {
     refused(volume.add_disk(disk(folder.path(), 1), None), "is in the disk group already");
     refused(volume.add_disk(disk(folder.path(), 4), Some("x".repeat(40))), "failure group");
     refused(volume.replace_disk(&at(1), disk(folder.path(), 1)), "is in the disk group already");
+    refused(volume.online_disk(disk(folder.path(), 4)).map(drop), "mount the disk that belongs there");
     volume.offline_disk(&at(1)).unwrap();
     refused(volume.drop_disk(&at(0), true), "some data have their last copy on cell disk");
     volume.drop_disk(&at(1), true).unwrap();

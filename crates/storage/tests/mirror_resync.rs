@@ -95,6 +95,36 @@ fn of_two_resyncs_of_a_disk_one_brings_it_online() {
 }
 
 #[test]
+fn a_commit_during_a_resync_does_not_use_the_metadata_from_before_the_disk_was_offline() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 2, mirrored);
+    let ino = create(&volume, "file");
+    volume.write(ino, 0, &vec![1; 6 * MIB as usize]).unwrap();
+    volume.sync().unwrap();
+    // Nothing commits while the disk is offline.
+    volume.offline_disk(&folder.path().join("disk1")).unwrap();
+    volume.write(ino, 0, &[2; 100]).unwrap();
+    let breaker = Breaker::new();
+    breaker.hold_one_write();
+    let breakable = Arc::new(BreakableDisk { inner: second(folder.path()), breaker: breaker.clone() });
+    std::thread::scope(|scope| {
+        let resync = scope.spawn(|| volume.online_disk(breakable));
+        while !breaker.has_held() {
+            std::thread::yield_now();
+        }
+        create(&volume, "another");
+        volume.sync().unwrap();
+        breaker.release_writes();
+        resync.join().unwrap().unwrap();
+    });
+    assert_eq!(modes(&volume), [DiskMode::Online; 2]);
+    let expected = read_all(&volume, ino);
+    volume.close().unwrap();
+    drop(volume);
+    check_second_alone(folder.path(), "file", &expected);
+}
+
+#[test]
 fn a_disk_that_fails_during_its_resync_can_return_again() {
     let mut interrupted = 0;
     for operations in (0..60).step_by(6) {

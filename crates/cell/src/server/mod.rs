@@ -14,7 +14,7 @@ mod session;
 use std::collections::HashMap;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -152,11 +152,31 @@ impl Drop for ServerHandle {
     }
 }
 
-/// Replaces a socket file of an earlier daemon. The locks on the cell disks guarantee that no other daemon runs.
+/// Checks that no other process uses the path of a socket: the locks on the cell disks exclude a second daemon of the same cell,
+/// but not another cell whose configuration names the same socket.
+pub fn check_unused(socket: &Path) -> io::Result<()> {
+    let refused = |message: &str| Err(io::Error::new(io::ErrorKind::AddrInUse, message.to_owned()));
+    match std::fs::symlink_metadata(socket) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            return refused("a file with this name exists and is not a socket; name another path");
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(socket) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => refused("another process uses the socket; give each cell its own socket"),
+    }
+}
+
+/// Replaces a socket file of an earlier daemon.
 fn bind(socket: &Path, user: u32) -> io::Result<UnixListener> {
     if let Some(folder) = socket.parent() {
         std::fs::create_dir_all(folder)?;
     }
+    check_unused(socket)?;
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

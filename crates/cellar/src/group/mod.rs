@@ -82,7 +82,7 @@ struct Target {
 
 #[derive(clap::Args)]
 struct DiskTarget {
-    /// Path of the disk, as in the configuration file
+    /// Path or number of the disk
     disk: PathBuf,
     #[command(flatten)]
     target: Target,
@@ -101,7 +101,7 @@ struct AddTarget {
 
 #[derive(clap::Args)]
 struct DropTarget {
-    /// Path of the disk, as in the configuration file
+    /// Path or number of the disk
     disk: PathBuf,
     /// With copies: do not use the disk any more, and rebuild its copies from the other disks
     #[arg(long)]
@@ -282,7 +282,8 @@ fn rebalance_line(rebalance: &Value) -> String {
         number("est_work"),
         match rebalance["est_minutes"].as_u64() {
             Some(minutes) if rebalance["state"] == "RUN" => {
-                format!(", {} per minute, {minutes} minutes left", number("est_rate"))
+                let unit = if minutes == 1 { "minute" } else { "minutes" };
+                format!(", {} per minute, {minutes} {unit} left", number("est_rate"))
             }
             _ => String::new(),
         },
@@ -326,8 +327,13 @@ pub fn add(file: &Path, config: &Config, request: &GroupRequest) -> Result<(Valu
                 report["disks"].as_array().into_iter().flatten().any(|disk| disk["path"] == new.as_str())
             };
             let status = GroupRequest::on_group(GroupAction::Status);
-            let has_not_joined = !matches!(error, RequestError::NoAnswer { .. })
-                && cellar_cell::group::request(&config.socket, &status).is_ok_and(|report| !is_member(report));
+            let has_not_joined = match error {
+                RequestError::Unreachable { .. } => true,
+                RequestError::NoAnswer { .. } => false,
+                RequestError::Refused { .. } => {
+                    cellar_cell::group::request(&config.socket, &status).is_ok_and(|report| !is_member(report))
+                }
+            };
             let restored = match written {
                 Some(Ok(())) if has_not_joined => config_file::replace(file, &before),
                 _ => Ok(()),
@@ -395,7 +401,7 @@ fn as_text(report: &Value) -> String {
             name => format!(", failure group {}", text(name)),
         };
         lines.push(format!(
-            "disk {}      {}: {}{failure_group}, {} of {} MB free, {} reads, {} writes, {} errors",
+            "disk {:<7}{}: {}{failure_group}, {} of {} MB free, {} reads, {} writes, {} errors",
             of_disk("disk_number"),
             of_disk("path"),
             match (of_disk("state").as_str(), disk["repair_timer"].as_u64()) {

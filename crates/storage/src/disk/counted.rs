@@ -111,7 +111,11 @@ impl DiskIoStats {
         if bytes > SMALL_BYTES_MAX {
             counters.large.count(bytes, took);
         }
-        if let Err(error) = result {
+        // Of an offline member of a group, which is no fault of the disk.
+        let is_offline = |error: &io::Error| error.raw_os_error() == Some(libc::ENODEV);
+        if let Err(error) = result
+            && !is_offline(error)
+        {
             let errors = match error.kind() {
                 io::ErrorKind::StorageFull => &counters.no_space_errors,
                 _ => &counters.io_errors,

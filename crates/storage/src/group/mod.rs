@@ -53,6 +53,26 @@ pub struct GroupOptions {
     pub patience: Option<Patience>,
 }
 
+impl GroupOptions {
+    /// Returns the failure groups and the copy sets of a new group; none with external redundancy. Fails if the failure groups
+    /// are too few for the redundancy of the group or of a file type.
+    pub fn new_copy_sets(&self, disks: usize) -> Result<(Vec<String>, Vec<Vec<u16>>)> {
+        if self.redundancy == Redundancy::External {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let names = failure_groups::names(&self.failure_groups, disks)?;
+        let sets_of = |copies: usize, what: String| {
+            failure_groups::copy_sets(&names, copies)
+                .map_err(|error| Error::new(ErrorKind::Invalid, format!("{what}: {error}")))
+        };
+        let sets = sets_of(self.redundancy.copies(), format!("redundancy \"{}\"", self.redundancy))?;
+        for copies in &self.file_copies {
+            sets_of(*copies, "redundancy of file types".into())?;
+        }
+        Ok((names, sets))
+    }
+}
+
 #[derive(Debug)]
 pub struct Group {
     id: Uuid,
@@ -137,20 +157,8 @@ impl Group {
     fn form(disks: Vec<Arc<dyn Disk>>, found: &[Option<Superblock>], options: &GroupOptions) -> Result<(Self, bool)> {
         check_blank(disks.iter().map(AsRef::as_ref), found)?;
         let (au_size, redundancy) = (options.au_size, options.redundancy);
-        let failure_groups = match redundancy {
-            Redundancy::External => Vec::new(),
-            Redundancy::Normal | Redundancy::High => failure_groups::names(&options.failure_groups, disks.len())?,
-        };
-        let sets = match redundancy {
-            Redundancy::External => Vec::new(),
-            Redundancy::Normal | Redundancy::High => failure_groups::copy_sets(&failure_groups, redundancy.copies())
-                .map_err(|error| Error::new(ErrorKind::Invalid, format!("redundancy \"{redundancy}\": {error}")))?,
-        };
-        // Before anything is written: afterwards, the next start would open the group without them.
-        for copies in options.file_copies.iter().filter(|_| redundancy != Redundancy::External) {
-            failure_groups::copy_sets(&failure_groups, *copies)
-                .map_err(|error| Error::new(ErrorKind::Invalid, format!("redundancy of file types: {error}")))?;
-        }
+        // Before anything is written: afterwards, the next start would open the group without the failure groups.
+        let (failure_groups, sets) = options.new_copy_sets(disks.len())?;
         let superblocks = Superblock::for_new_group(disks.len(), au_size, redundancy, &failure_groups)?;
         for (disk, superblock) in disks.iter().zip(&superblocks) {
             superblock.write(disk.as_ref())?;

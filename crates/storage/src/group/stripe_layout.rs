@@ -15,10 +15,11 @@ impl AuSize {
     pub const DEFAULT: AuSize = AuSize(22);
 
     pub fn from_bytes(bytes: u64) -> Result<Self> {
-        if bytes.is_power_of_two() {
-            return Self::from_shift(bytes.trailing_zeros() as u8);
-        }
-        Err(Error::new(ErrorKind::Invalid, format!("allocation unit size of {bytes} bytes is not a power of two")))
+        let size = Some(bytes).filter(|bytes| bytes.is_power_of_two());
+        size.and_then(|bytes| Self::from_shift(bytes.trailing_zeros() as u8).ok()).ok_or_else(|| {
+            let message = format!("{bytes} bytes are not a power of two from 1 MiB to 64 MiB");
+            Error::new(ErrorKind::Invalid, message)
+        })
     }
 
     pub(crate) fn from_shift(shift: u8) -> Result<Self> {

@@ -55,6 +55,8 @@ pub(super) struct Store {
     pub(super) disk: Arc<dyn Disk>,
     /// Number of the disk in the group.
     pub(super) number: usize,
+    /// Epoch of the group's member when the store was opened. After the disk was offline, the store has closed files.
+    epoch: u64,
     /// None after an error, until the next use reopens it.
     database: Option<Database>,
 }
@@ -87,7 +89,7 @@ impl Store {
     pub(super) fn open(disk: Arc<dyn Disk>, number: usize) -> Result<Self> {
         let file = open_file(&*disk)?;
         let database = Some(open_database(&*disk, file)?);
-        Ok(Self { disk, number, database })
+        Ok(Self { disk, number, epoch: 0, database })
     }
 
     /// Opens an empty store in place of the disk's former one.
@@ -445,6 +447,7 @@ impl Stores {
             }
             let stores = stores.into_iter().map(|(store, _)| store).collect();
             let mut stores = Self { stores, generation: 0, mirror };
+            stores.note_epochs();
             stores.apply(&initial())?;
             let contents = stores.stores[0].load(disk_count)?;
             return Ok((stores, contents));
@@ -492,21 +495,43 @@ impl Stores {
             }
             opened.stores.push(store);
         }
+        opened.note_epochs();
         Ok((opened, contents))
     }
 
     /// Writes the metadata to a disk that returns, and includes the disk in later transactions.
     pub fn add(&mut self, number: usize, disk: &Arc<dyn Disk>, stripe_count: usize) -> Result<()> {
-        self.stores.retain(|store| store.disk.is_accessible());
+        self.retain_current();
         if let Some(former) = self.stores.iter().position(|store| store.number == number) {
             close(self.stores.remove(former));
         }
         let missing = || Error::new(ErrorKind::NotPermitted, "the metadata are not open for changes");
         let contents = self.stores.first_mut().ok_or_else(missing)?.load(stripe_count)?;
         let mut store = Store::replacing(disk, number)?;
+        store.epoch = self.epoch_of(number);
         store.apply(&Batch::everything(&contents), self.generation, true)?;
         self.stores.push(store);
         Ok(())
+    }
+
+    /// Ends the use of disks that are offline, or that were offline since their stores were opened: such a disk may be in its
+    /// resync, which an error of the former store must not end.
+    fn retain_current(&mut self) {
+        for store in std::mem::take(&mut self.stores) {
+            match store.disk.is_accessible() && store.epoch == self.epoch_of(store.number) {
+                true => self.stores.push(store),
+                false => close(store),
+            }
+        }
+    }
+
+    fn note_epochs(&mut self) {
+        let epochs: Vec<u64> = self.stores.iter().map(|store| self.epoch_of(store.number)).collect();
+        self.stores.iter_mut().zip(epochs).for_each(|(store, epoch)| store.epoch = epoch);
+    }
+
+    fn epoch_of(&self, number: usize) -> u64 {
+        self.mirror.as_ref().map_or(0, |mirror| mirror.member(number).epoch())
     }
 
     /// Ends the use of a disk that leaves the group.
@@ -530,7 +555,7 @@ impl Stores {
     /// After an error some disks may have the batch; the caller includes the same changes in its next batch. In a group
     /// with copies, a disk that fails leaves the group, and the batch is committed without the disk.
     pub fn apply(&mut self, batch: &Batch) -> Result<()> {
-        self.stores.retain(|store| store.disk.is_accessible());
+        self.retain_current();
         if self.stores.is_empty() {
             return Err(Error::new(ErrorKind::NotPermitted, "the metadata are not open for changes"));
         }

@@ -178,7 +178,10 @@ impl Volume {
         let refused = |kind, message: String| Err(Error::new(kind, message));
         let is_offline = self.is_offline(number);
         if self.group.is_dropping(number) && (!force || is_offline) {
-            return refused(ErrorKind::Exists, format!("cell disk {path} is being dropped already"));
+            return refused(
+                ErrorKind::Exists,
+                format!("cell disk {path} is being dropped already; cellar group status shows the progress"),
+            );
         }
         let dropping = self.group.dropping() | 1 << number;
         let avoided = self.group.avoided() | dropping;
@@ -297,7 +300,9 @@ impl Volume {
         numbers.sort_by_key(|number| !self.is_offline(*number));
         let mut result = Ok(());
         for number in numbers {
-            self.empty_disk(number)?;
+            let rest = self.rest_of(number)?;
+            self.expect_moves(rest.len());
+            self.run(&rest)?;
             let Some(_changes) = self.rebalance.disk_changes.try_lock() else { return Ok(false) };
             if self.group.is_dropping(number)
                 && let Err(error) = self.leave_if_empty(number)
@@ -308,8 +313,16 @@ impl Volume {
         result.map(|()| self.group.dropping() == 0)
     }
 
-    /// Moves the rest of a disk: parts of files that occupy no space, and redo logs.
-    fn empty_disk(&self, number: usize) -> Result<()> {
+    /// Estimates how many moves are left for disks that are being dropped after their allocation units have moved: at least
+    /// one for each file. A disk that cannot be listed counts as empty; the moves themselves report the error.
+    pub(super) fn count_rest_of_dropping_disks(&self) -> usize {
+        let dropping = self.group.dropping();
+        let numbers = (0..self.disks().len()).filter(|number| dropping >> number & 1 == 1);
+        numbers.map(|number| self.rest_of(number).map_or(0, |rest| rest.len())).sum()
+    }
+
+    /// Returns the moves of the rest of a disk: parts of files that occupy no space, and redo logs.
+    fn rest_of(&self, number: usize) -> Result<Vec<Move>> {
         let placement = self.group.placement();
         let mut moves: Vec<Move> = Vec::new();
         for container in self.containers_with(number) {
@@ -323,7 +336,7 @@ impl Volume {
                 runs.map(move |regions| Move { key, regions, target })
             }));
         }
-        self.run(&moves)
+        Ok(moves)
     }
 
     /// Returns the containers that a disk has a part of.

@@ -2,6 +2,7 @@
 
 use super::{FlashCacheMode, PageCheck};
 use crate::disk::Disk;
+use crate::error::Result;
 use crate::file::UnitCodec;
 use crate::flash::FlashOptions;
 use crate::flash_log::FlashLogOptions;
@@ -78,6 +79,11 @@ pub struct VolumeOptions {
 }
 
 impl VolumeOptions {
+    /// Checks whether a new group can be formed on a number of disks with these options.
+    pub fn check_new_group(&self, disks: usize) -> Result<()> {
+        self.of_group().new_copy_sets(disks).map(drop)
+    }
+
     pub(super) fn of_group(&self) -> GroupOptions {
         let Self { au_size, redundancy, force_degraded, patience, .. } = *self;
         let (failure_groups, preferred_read) = (self.failure_groups.clone(), self.preferred_read.clone());

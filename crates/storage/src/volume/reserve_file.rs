@@ -52,6 +52,8 @@ impl ReserveFile {
                 let (file, length, target) = (Mutex::new(Some(file)), AtomicU64::new(length), AtomicU64::new(target));
                 Self { disk: disk.clone(), file, length, target }
             }
+            // A disk that is offline or was dropped opens its reserve when it returns.
+            Err(_) if !disk.is_accessible() => Self::closed(disk, target),
             Err(error) => {
                 log::warn!("could not open the reserve file of cell disk {path}: {error}");
                 Self::closed(disk, target)

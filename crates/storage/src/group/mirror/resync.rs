@@ -207,7 +207,10 @@ impl Mirror {
         let path = engine.path().display();
         let refused = |message: String| Err(Error::new(ErrorKind::ForeignDisk, message));
         let Some(superblock) = Superblock::read(engine)? else {
-            return refused(format!("{path} is not a cell disk: it has no superblock"));
+            return refused(format!(
+                "{path} is not a cell disk: it has no superblock; mount the disk that belongs there, or replace the disk with \
+                 another one"
+            ));
         };
         if superblock.group_id != self.group_id {
             return refused(format!(

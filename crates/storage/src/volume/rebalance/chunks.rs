@@ -6,6 +6,7 @@ use crate::error::{Context, Error, ErrorKind, Result};
 use crate::file::FileData;
 use crate::group::rebalance::{Chunk, FileKey, Inventory, Move, REGION, regions_of};
 use crate::volume::Volume;
+use std::ops::Range;
 
 /// Bytes of the steps in which the space of a sparse file is measured.
 const PROBE: u64 = 64 << 10;
@@ -70,6 +71,19 @@ impl Volume {
         moves
     }
 
+    /// Returns the bytes that the regions of a move occupy.
+    pub(super) fn allocated_bytes(&self, step: &Move) -> Result<u64> {
+        let FileKey { ino, stripe, stream } = step.key;
+        let measured = || match self.group.stripes()[usize::from(stripe)].open(ino, stream, false)? {
+            Some(file) => {
+                let (start, end) = (u64::from(step.regions.start) * REGION, u64::from(step.regions.end) * REGION);
+                occupied(&*file, start..end.min(file.len()?))
+            }
+            None => Ok(0),
+        };
+        measured().context(|| format!("could not examine inode {ino}"))
+    }
+
     fn chunks_of(&self, file: &FileData, chunks: &mut Vec<Chunk>) -> std::io::Result<()> {
         let (layout, au_bytes) = (&file.layout, file.layout.au_size.bytes());
         let count = layout.disks.len() as u64;
@@ -103,7 +117,8 @@ impl Volume {
                 // Units and raw pages beside them occupy parts of allocation units.
                 if allocated < own.iter().map(|chunk| chunk.bytes).sum() {
                     for chunk in &mut own {
-                        chunk.bytes = occupied(&*opened, chunk)?;
+                        let start = u64::from(chunk.regions.start) * REGION;
+                        chunk.bytes = occupied(&*opened, start..start + chunk.bytes)?;
                     }
                 }
                 chunks.extend(own);
@@ -113,12 +128,11 @@ impl Volume {
     }
 }
 
-/// Returns the bytes that an allocation unit occupies, in steps of [`PROBE`].
-fn occupied(file: &dyn DiskFile, chunk: &Chunk) -> std::io::Result<u64> {
-    let start = u64::from(chunk.regions.start) * REGION;
-    let (mut at, end, mut bytes) = (start, start + chunk.bytes, 0);
-    while at < end {
-        let length = PROBE.min(end - at);
+/// Returns the bytes that a range occupies, in steps of [`PROBE`].
+fn occupied(file: &dyn DiskFile, range: Range<u64>) -> std::io::Result<u64> {
+    let (mut at, mut bytes) = (range.start, 0);
+    while at < range.end {
+        let length = PROBE.min(range.end - at);
         bytes += if file.is_hole(at, length)? { 0 } else { length };
         at += length;
     }

@@ -127,17 +127,18 @@ impl Volume {
         Ok(())
     }
 
-    /// Checks that the targets of moves have space for them.
+    /// Checks that the targets of moves have space for them. Regions may be sparse: how much of them is allocated is measured
+    /// only if the targets could not take them in full.
     fn check_space(&self, batch: &[Move]) -> Result<()> {
-        let mut needed: BTreeMap<usize, u64> = BTreeMap::new();
-        for step in batch.iter().filter(|step| step.regions.end != OPEN_END) {
-            let bytes = u64::from(step.regions.end - step.regions.start) * REGION;
-            self.disks_of(step.target).into_iter().for_each(|disk| *needed.entry(disk).or_default() += bytes);
-        }
         let spaces = self.free_space.by_disk();
-        for (disk, bytes) in needed {
+        let is_enough = |(disk, bytes): (&usize, &u64)| spaces[*disk].available >= bytes + MARGIN;
+        let full = |step: &Move| Ok(u64::from(step.regions.end - step.regions.start) * REGION);
+        if self.needed_by_disk(batch, full)?.iter().all(is_enough) {
+            return Ok(());
+        }
+        for (disk, bytes) in self.needed_by_disk(batch, |step| self.allocated_bytes(step))? {
             let available = spaces[disk].available;
-            if available < bytes + MARGIN {
+            if !is_enough((&disk, &bytes)) {
                 let message = format!(
                     "the rebalance needs {} MiB on cell disk {}, which has {} MiB available; free space or add a disk",
                     (bytes + MARGIN) >> 20,
@@ -148,6 +149,16 @@ impl Volume {
             }
         }
         Ok(())
+    }
+
+    /// Returns how many bytes a batch needs on each disk. The open end of a file, where the file grows, counts as empty.
+    fn needed_by_disk(&self, batch: &[Move], bytes_of: impl Fn(&Move) -> Result<u64>) -> Result<BTreeMap<usize, u64>> {
+        let mut needed: BTreeMap<usize, u64> = BTreeMap::new();
+        for step in batch.iter().filter(|step| step.regions.end != OPEN_END) {
+            let bytes = bytes_of(step)?;
+            self.disks_of(step.target).into_iter().for_each(|disk| *needed.entry(disk).or_default() += bytes);
+        }
+        Ok(needed)
     }
 
     /// Makes the present records of files durable.

@@ -322,11 +322,12 @@ impl Volume {
             self.check_all_online()?;
             let chunks = self.chunks()?;
             let moves = self.planned_moves(&chunks)?;
-            self.rebalance.update(|status| status.estimated += moves.len() as u64);
+            self.expect_moves(moves.len() + self.unconverted().len() + self.count_rest_of_dropping_disks());
             // While files grow, there is always something to move.
             let is_balanced = moves.is_empty() || pass > 0 && moves.len() * 100 <= chunks.len();
             self.run(&moves)?;
             let unconverted = self.unconverted();
+            self.expect_moves(unconverted.len() + self.count_rest_of_dropping_disks());
             self.run(&unconverted)?;
             let is_empty = self.empty_dropping_disks()?;
             if is_balanced && unconverted.is_empty() && is_empty {
@@ -353,6 +354,11 @@ impl Volume {
             left.join(", ") + " still has files"
         };
         Err(Error::new(ErrorKind::Io, format!("the group is not balanced after {PASSES} passes: {what}")))
+    }
+
+    /// Records how many moves are left, for the progress that a report shows.
+    pub(super) fn expect_moves(&self, left: usize) {
+        self.rebalance.update(|status| status.estimated = status.moved + left as u64);
     }
 
     /// Returns the moves to the copy sets of the wanted size, and those among copy sets of the same size.
