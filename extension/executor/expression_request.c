@@ -344,7 +344,7 @@ cellar_request_expressions(CellarRequest *request, CellarExpressions *expression
 				break;
 			}
 			/* The time zone may have changed since the query was planned. */
-			if (step->kind == STEP_CALL && cellar_depends_on_time_zone(step->function) && !cellar_time_zone_is_utc())
+			if (step->kind == STEP_CALL && !cellar_agrees_with_utc(step->function))
 			{
 				evaluated = false;
 				break;

@@ -183,7 +183,7 @@ init_cell_target(CellarAggregateSpec *aggregation, PlannerInfo *root, RelOptInfo
 	return true;
 }
 
-/* Returns whether the keys have many values together, although some columns have few. */
+/* Returns whether the keys together have more than one group per FEW_VALUES_SHARE rows. */
 static bool
 has_many_groups(PlannerInfo *root, RelOptInfo *rel, const PathTarget *target)
 {
@@ -199,10 +199,10 @@ has_many_groups(PlannerInfo *root, RelOptInfo *rel, const PathTarget *target)
 }
 
 /*
- * Adds a path for a query with expressions that the cell does not evaluate.
- * `plain` has the target, the group clause and the costs of the partial aggregation that
- * the cell cannot compute.  Returns false if the cell may compute the partial
- * aggregation itself.
+ * Adds a path for a query with expressions that the cell does not evaluate, or that
+ * PostgreSQL computes faster after grouping.  `plain` has the target, the group
+ * clause and the costs of the partial aggregation that is replaced.  Returns false if the
+ * cell should compute the partial aggregation itself.
  */
 bool
 cellar_add_computed_keys_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,

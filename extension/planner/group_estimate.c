@@ -44,7 +44,7 @@ static const struct
 {
 	const char *name;
 	double		values;			/* 0: grows with the range */
-	double		microseconds;	/* at least */
+	double		microseconds;	/* the least; 0: date_trunc() does not know the field */
 }			fields[] =
 {
 	{"minute", 60, 60e6},
@@ -316,8 +316,8 @@ argument_combinations(PlannerInfo *root, List *args)
 }
 
 /*
- * Returns about how many values an expression without volatile functions has at most;
- * infinity: as many as its columns.
+ * Returns an estimate of the most values other than NULL that an expression without
+ * volatile functions can have; infinity: as many as its columns.
  */
 static double
 values_max(PlannerInfo *root, Node *node)

@@ -242,6 +242,30 @@ has_kernel(PlannerInfo *root, Node *node, Cost *operands)
 	}
 }
 
+/*
+ * Returns whether the expression is a CASE among constants, of any type.  The cell computes
+ * over vectors which of them it is.
+ */
+static bool
+is_choice(PlannerInfo *root, Node *node)
+{
+	CaseExpr   *choice = (CaseExpr *) node;
+	Cost		operands = 0;
+	ListCell   *lc;
+
+	if (!IsA(node, CaseExpr) || choice->arg != NULL ||
+		(choice->defresult != NULL && !IsA(choice->defresult, Const)))
+		return false;
+	foreach(lc, choice->args)
+	{
+		CaseWhen   *when = lfirst_node(CaseWhen, lc);
+
+		if (!IsA(when->result, Const) || !has_kernel(root, (Node *) when->expr, &operands))
+			return false;
+	}
+	return operands == 0;
+}
+
 /* Returns whether the cell computes the expression row by row, not over vectors. */
 bool
 cellar_is_interpreted(PlannerInfo *root, Node *expr)
@@ -250,7 +274,8 @@ cellar_is_interpreted(PlannerInfo *root, Node *expr)
 
 	if (exprType(expr) == BOOLOID)
 		return !has_kernel(root, expr, &operands) || operands > 0;
-	return !IsA(without_relabel(expr), Var) && !is_vector(root, expr);
+	expr = without_relabel(expr);
+	return !IsA(expr, Var) && !is_choice(root, expr) && !is_vector(root, expr);
 }
 
 /*

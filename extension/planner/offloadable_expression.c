@@ -241,9 +241,28 @@ value_offloadable(Node *node, OffloadContext *context, bool conditional)
 	return true;
 }
 
-/* Returns whether the result of an offloadable function depends on the time zone of the session. */
+/* Returns whether the time zone of the session never differs from UTC, as the cell assumes. */
+static bool
+session_is_in_utc(void)
+{
+	long		offset;
+
+	return pg_get_timezone_offset(session_timezone, &offset) && offset == 0;
+}
+
+/* Returns whether AT TIME ZONE with this name means UTC.  Abbreviations take precedence, and could name another zone. */
+static bool
+name_is_utc(Datum zone)
+{
+	return DatumGetTimestamp(DirectFunctionCall2(timestamptz_zone, zone, TimestampTzGetDatum(0))) == 0;
+}
+
+/*
+ * Returns whether an offloadable function has the result that it has in UTC: it does
+ * not depend on settings of time zones, or these agree with UTC at present.
+ */
 bool
-cellar_depends_on_time_zone(Oid function)
+cellar_agrees_with_utc(Oid function)
 {
 	switch (function)
 	{
@@ -253,19 +272,12 @@ cellar_depends_on_time_zone(Oid function)
 		case F_DATE_TIMESTAMPTZ:
 		case F_TIMESTAMP_TIMESTAMPTZ:
 		case F_TIMESTAMPTZ_TIMESTAMP:
-			return true;
+			return session_is_in_utc();
+		case F_TIMEZONE_TEXT_TIMESTAMPTZ:
+			return name_is_utc(CStringGetTextDatum("UTC"));
 		default:
-			return false;
+			return true;
 	}
-}
-
-/* Returns whether the time zone of the session never differs from UTC, as the cell assumes. */
-bool
-cellar_time_zone_is_utc(void)
-{
-	long		offset;
-
-	return pg_get_timezone_offset(session_timezone, &offset) && offset == 0;
 }
 
 /* Returns whether the zone of AT TIME ZONE is UTC. */
@@ -277,10 +289,7 @@ zone_is_utc(Const *zone)
 	if (!IsA(zone, Const) || zone->constisnull)
 		return false;
 	name = TextDatumGetCString(zone->constvalue);
-
-	/* Time zone abbreviations take precedence, and could name another zone. */
-	return (pg_strcasecmp(name, "UTC") == 0 || pg_strcasecmp(name, "Etc/UTC") == 0) &&
-		DatumGetTimestamp(DirectFunctionCall2(timestamptz_zone, zone->constvalue, TimestampTzGetDatum(0))) == 0;
+	return (pg_strcasecmp(name, "UTC") == 0 || pg_strcasecmp(name, "Etc/UTC") == 0) && name_is_utc(zone->constvalue);
 }
 
 /* Returns whether the cell supports a regular expression in a call of the function. */
@@ -315,7 +324,7 @@ call_offloadable(Oid function, Oid collation, List *args, OffloadContext *contex
 
 	if (function == F_TIMEZONE_TEXT_TIMESTAMPTZ && !zone_is_utc(linitial(args)))
 		return reject(context, "the time zone of AT TIME ZONE is not UTC");
-	if (cellar_depends_on_time_zone(function) && !cellar_time_zone_is_utc())
+	if (!cellar_agrees_with_utc(function))
 		return reject(context, psprintf("function %s depends on the time zone, which is not UTC",
 										get_func_name(function)));
 	if (class == CELLAR_FUNCTION_FIELD)

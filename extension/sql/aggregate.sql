@@ -221,10 +221,15 @@ EXECUTE sets(0);
 RESET plan_cache_mode;
 
 -- Keys that the cell would interpret for each row are computed for each value of their columns, unless there are many.
+CREATE FUNCTION size(number int) RETURNS text IMMUTABLE LANGUAGE sql
+    RETURN CASE WHEN number < 10 THEN CASE WHEN number < 3 THEN 'very low' ELSE 'low' END ELSE 'high' END;
+SELECT show('SELECT size(quantity), paid, count(*) FROM sales GROUP BY 1, 2');
+SELECT size(quantity), paid, count(*), min(product COLLATE "C"), sum(price) FROM sales GROUP BY 1, 2 HAVING count(*) > 500 ORDER BY 1, 2;
+SELECT show('SELECT size(id), count(*) FROM sales GROUP BY 1');
+SELECT show('SELECT size(quantity), day, count(*) FROM sales GROUP BY 1, 2');
+-- The cell does not interpret a CASE among constants.
 SELECT show('SELECT CASE WHEN quantity < 10 THEN ''low'' ELSE ''high'' END, paid, count(*) FROM sales GROUP BY 1, 2');
 SELECT CASE WHEN quantity < 10 THEN 'low' ELSE 'high' END, paid, count(*), min(product COLLATE "C"), sum(price) FROM sales GROUP BY 1, 2 HAVING count(*) > 500 ORDER BY 1, 2;
-SELECT show('SELECT CASE WHEN id < 10 THEN ''low'' ELSE ''high'' END, count(*) FROM sales GROUP BY 1');
-SELECT show('SELECT CASE WHEN quantity < 10 THEN ''low'' ELSE ''high'' END, day, count(*) FROM sales GROUP BY 1, 2');
 
 -- Regular expressions
 SELECT show('SELECT product ~ ''[34]$'', day, count(*) FROM sales GROUP BY 1, 2');
@@ -271,4 +276,4 @@ SELECT count(*) > 1 AS several FROM (SELECT paid, grouping(paid) FROM sales GROU
 DROP TABLE sales, sparse, moods;
 DROP DOMAIN feeling;
 DROP TYPE mood;
-DROP FUNCTION show(text);
+DROP FUNCTION show(text), size;

@@ -134,6 +134,21 @@ check_equal "partitions: a scan returns the right rows" "$(q "SELECT count(*), s
 q "TRUNCATE parted_2; INSERT INTO parted SELECT g, 'new' FROM generate_series(60000, 70000) g; CHECKPOINT"
 check_equal "partitions: a truncated and refilled partition has the right rows" "$(q "SELECT count(*), sum(id), max(note) FROM parted")" "$(off "SELECT count(*), sum(id), max(note) FROM parted")"
 
+# Numerics with too many decimals for integers: the same values in compressed pages and in later ones, scanned by one and by two threads.
+ninths="SELECT v, count(*) FROM ninths GROUP BY v HAVING count(*) > 1500 ORDER BY v"
+distinct="SELECT count(DISTINCT v), count(DISTINCT w) FROM ninths"
+fill="INSERT INTO ninths SELECT i % 50 / 9.0, 123456.5 + i % 500 FROM generate_series(1, 50000) i"
+q "CREATE TABLE ninths (v numeric(38,30), w numeric(38,18)); $fill; VACUUM ANALYZE ninths"
+q "SELECT * FROM cellar.compress('ninths')" >/dev/null
+q "$fill; VACUUM ANALYZE ninths"
+for threads in 0 1; do
+    set_threads="SET max_parallel_workers_per_gather = $threads; SET min_parallel_table_scan_size = 0; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0"
+    check_equal "numerics with many decimals are grouped, $threads workers" "$(q "$set_threads; $ninths")" "$(off "$ninths")"
+    check_equal "numerics with many decimals are counted, $threads workers" "$(q "$set_threads; $distinct")" "$(off "$distinct")"
+done
+check_equal "each numeric with many decimals is one group" "$(q "$ninths" | wc -l)" 50
+q "DROP TABLE ninths"
+
 # ---------------------------------------------------------------- dump and base backup
 dump() {
     "$PG_BIN/pg_dump" -h "$WORK/run" -p "$(cluster_port whole)" -U postgres -t "$1" -a postgres | sed -n '/^COPY/,/^\\\./p' | sed 's/^COPY [^ ]*//' | sort | md5sum

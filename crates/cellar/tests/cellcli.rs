@@ -188,9 +188,7 @@ fn objects_of_a_running_cell_are_listed_and_altered() {
             "list metrichistory where collectionTime > yesterday",
             "CELL-90007: \"yesterday\" is not a time; write one like '2026-08-06T11:30:00'",
         ),
-        ("alter flashcache all flush", "CELL-90004: this cell has no flash cache; name flash disks"),
-        ("list metrichistory CD_IO_NONE", "CELL-90002: METRICHISTORY \"CD_IO_NONE\" does not exist"),
-        ("list quarantine", "CELL-90003: QUARANTINE: this cell has no quarantines"),
+        ("list metrichistory CD_IO_NONE", "CELL-90002: METRICDEFINITION \"CD_IO_NONE\" does not exist"),
         ("create flashlog all", "CELL-90004: CREATE: the objects of a cell follow from its configuration file"),
         ("drop celldisk CD_00_c1", "CELL-90004: DROP: the objects of a cell follow from its configuration file"),
         (

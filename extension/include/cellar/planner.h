@@ -391,8 +391,7 @@ extern bool cellar_condition_offloadable(PlannerInfo *root, Node *expr, Index va
 extern bool cellar_expression_offloadable(Node *expr, Index varno, const char **reason);
 extern bool cellar_depends_on_row(Node *expr);
 extern bool cellar_catchable(Node *expr);
-extern bool cellar_depends_on_time_zone(Oid function);
-extern bool cellar_time_zone_is_utc(void);
+extern bool cellar_agrees_with_utc(Oid function);
 extern Oid	cellar_min_max_function(const MinMaxExpr *expr);
 
 /* offloadable_subquery.c */

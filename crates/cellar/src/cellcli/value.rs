@@ -100,13 +100,10 @@ impl Value {
         if operand.is_empty() && operator == Operator::Equal {
             return self.plain().is_empty();
         }
-        if *operand == Operand::Null {
+        if *operand == Operand::Null || *self == Self::Unset {
             return false;
         }
         let text = operand.text();
-        if *self == Self::Unset {
-            return operator == Operator::Equal && text.is_empty();
-        }
         let as_time = || match self {
             Self::Time(time) => Some(*time).zip(time_of(text)),
             _ => None,

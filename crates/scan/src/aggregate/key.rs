@@ -14,8 +14,8 @@ use crate::value::{NAME_BYTES, Numeric, Value, ValueKind, numeric};
 
 /// The bounds of `value * 10^scale` within which this product is the code of a numeric of known scale.
 const SCALED: (i64, i64) = (-(1 << 61), 1 << 61);
-/// Marks the code of any other numeric: the string code of its datum's payload. A product within [`SCALED`] has this
-/// bit only together with the sign bit.
+/// Marks the code of any other numeric of a key with a known scale: the string code of its datum's payload. A product within
+/// [`SCALED`] has this bit only together with the sign bit. Without a known scale, all codes are string codes without this mark.
 const DATUM_CODE: u64 = 1 << 62;
 /// The greatest scale that `Numeric::from_decimal` accepts.
 const KEY_DECIMALS_MAX: u16 = 8;
@@ -216,7 +216,7 @@ impl Key {
             Ok(Value::Bytes(bytes)) => row[number] = table.string_code(&bytes),
             Ok(Value::Numeric(value)) => {
                 let code = self.scale.and_then(|scale| value.scaled_by_ten(scale.into()));
-                let datum_code = || table.string_code(&numeric_payload(&value)) | DATUM_CODE;
+                let datum_code = || table.string_code(&numeric_payload(&value)) | self.datum_mark();
                 row[number] = code.map_or_else(datum_code, |code| code as u64);
             }
             _ => return false,
@@ -233,9 +233,14 @@ impl Key {
         let bytes = column.plain_bytes(pages, location)?;
         if self.kind == ValueKind::Numeric {
             let number = self.scale.and_then(|scale| numeric::scaled_by_ten(bytes, scale.into()));
-            return Some(number.map_or_else(|| table.string_code(bytes) | DATUM_CODE, |code| code as u64));
+            return Some(number.map_or_else(|| table.string_code(bytes) | self.datum_mark(), |code| code as u64));
         }
         Some(table.string_code(bytes))
+    }
+
+    /// The mark of a code that is the string code of a numeric's payload.
+    fn datum_mark(&self) -> u64 {
+        if self.scale.is_some() { DATUM_CODE } else { 0 }
     }
 
     /// Appends the key of a group to its column, which has `row` rows.
@@ -289,7 +294,7 @@ impl Key {
     /// If a code is the number of a string in a table's list: the code without marks, and the marks.
     fn listed_code(&self, code: u64) -> Option<(u64, u64)> {
         let is_datum = self.kind == ValueKind::Numeric && (self.scale.is_none() || code >> 62 == DATUM_CODE >> 62);
-        let mark = if is_datum { DATUM_CODE } else { 0 };
+        let mark = if is_datum { self.datum_mark() } else { 0 };
         let is_string = is_datum || self.is_string();
         (is_string && GroupTable::is_listed(code & !mark)).then_some((code & !mark, mark))
     }

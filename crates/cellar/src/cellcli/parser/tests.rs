@@ -222,9 +222,3 @@ fn deep_nesting_is_refused() {
     let long = format!("list cell where a = 1{}", " or a = 1".repeat(2000));
     assert!(parse(&long).unwrap_err().to_string().contains("fewer comparisons"));
 }
-
-#[test]
-fn list_all_lists_all_objects() {
-    let all = list("LIST GRIDDISK ALL DETAIL");
-    assert!(all.names.is_empty() && all.detail);
-}
