@@ -486,6 +486,21 @@ fn a_check_of_a_new_group_finds_what_a_start_refuses() {
 }
 
 #[test]
+fn a_group_of_an_earlier_release_with_a_disk_below_another_one_starts() {
+    let mut cell = Cell::new();
+    cell.start();
+    assert_eq!(cell.stop(), Some(0));
+    let (config, text) = (cell.path("cell.toml"), fs::read_to_string(cell.path("cell.toml")).unwrap());
+    fs::rename(cell.path("disk2"), cell.path("disk1/inner")).unwrap();
+    fs::write(&config, text.replace("disk2", "disk1/inner")).unwrap();
+    let checked = cell.command().arg("--check").output().unwrap();
+    assert!(message(&checked).contains("is below cell disk"), "{}", message(&checked));
+    assert_eq!(checked.status.code(), Some(0), "{}", message(&checked));
+    cell.start();
+    assert_eq!(cell.stop(), Some(0));
+}
+
+#[test]
 fn a_disk_that_a_stopped_cell_cannot_add_is_not_added_to_the_configuration() {
     let cell = Cell::new();
     let (config, before) = (cell.path("cell.toml"), fs::read_to_string(cell.path("cell.toml")).unwrap());
