@@ -318,7 +318,7 @@ impl Volume {
         let mut result = Ok(());
         for number in numbers {
             let rest = self.rest_of(number)?;
-            self.expect_moves(rest.len());
+            self.expect_moves(self.count_rest_of_dropping_disks());
             self.run(&rest)?;
             let Some(_changes) = self.rebalance.disk_changes.try_lock() else { return Ok(false) };
             if self.group.is_dropping(number)
