@@ -90,6 +90,7 @@ pub fn run(config: &Config, BlockedSignals(signals): BlockedSignals) -> Result<(
     let descriptors = raise_descriptor_limit();
     check_mount_point(config)?;
     check_not_nested(&config.disk_group.disks)?;
+    check_socket_of_new_group(config)?;
     notify("STATUS=opening the cell disks");
     let memory = Arc::new(MemoryBudget::new(config.cache_bytes, config.working_bytes));
     let units = Arc::new(UnitDirectories::new(memory.account(MemoryKind::UnitDirectories)));
@@ -498,6 +499,14 @@ fn check_mount_point(config: &Config) -> Result<(), DaemonError> {
 fn check_socket(socket: &Path) -> Result<(), DaemonError> {
     server::check_unused(socket)
         .map_err(|error| DaemonError::Configuration(format!("socket {}: {error}", socket.display())))
+}
+
+/// Refuses a socket that is in use before the start forms a new group: it would stay on the disks.
+fn check_socket_of_new_group(config: &Config) -> Result<(), DaemonError> {
+    check_socket(&config.socket).or_else(|error| match would_form(&config.disk_group.disks) {
+        true => Err(error),
+        false => Ok(()),
+    })
 }
 
 /// Warns about files in the mount point's directory, which the mount hides.

@@ -433,10 +433,12 @@ fn a_cell_refuses_the_socket_of_another_cell_and_a_file_that_is_not_a_socket() {
     first.start();
     let socket = first.path("disk1/cell.sock");
     name_socket(&second, &socket);
+    let superblock = |disk: &str| second.path(disk).join("superblock").exists();
     for arguments in [&[][..], &["--check"]] {
         let refused = second.command().args(arguments).output().unwrap();
         assert_eq!(refused.status.code(), Some(2), "{}", message(&refused));
         assert!(message(&refused).contains("another process uses the socket"), "{}", message(&refused));
+        assert!(!superblock("disk1") && !superblock("disk2"), "no group was formed");
     }
     assert!(socket.exists());
     assert!(cellar_cell::status::query_metrics(&socket).is_ok(), "the first cell still answers");
