@@ -90,6 +90,7 @@ pub fn run(config: &Config, BlockedSignals(signals): BlockedSignals) -> Result<(
     let descriptors = raise_descriptor_limit();
     check_mount_point(config)?;
     check_not_nested(&config.disk_group.disks)?;
+    check_socket_of_new_group(config)?;
     notify("STATUS=opening the cell disks");
     let memory = Arc::new(MemoryBudget::new(config.cache_bytes, config.working_bytes));
     let units = Arc::new(UnitDirectories::new(memory.account(MemoryKind::UnitDirectories)));
@@ -230,17 +231,25 @@ fn warn_about_reserve(config: &Config, disk_sizes: impl Iterator<Item = u64>) {
     }
 }
 
-/// Refuses a cell disk below another one.
+/// Returns whether a start forms a new group. If the disks cannot tell, for example because another daemon uses them, returns
+/// false.
+fn would_form(disks: &[PathBuf]) -> bool {
+    let disks: Vec<OverlayDisk> = disks.iter().filter_map(|path| OverlayDisk::new(path).ok()).collect();
+    forms_new_group(&disks).unwrap_or(false)
+}
+
+/// Refuses to form a group with a cell disk below another one. Groups of earlier releases may have such disks.
 fn check_not_nested(disks: &[PathBuf]) -> Result<(), DaemonError> {
     let is_below = |disk: &Path, other: &Path| disk != other && disk.starts_with(other);
-    match disks.iter().find_map(|disk| Some((disk, disks.iter().find(|other| is_below(disk, other))?))) {
-        None => Ok(()),
-        Some((disk, other)) => Err(DaemonError::Configuration(format!(
-            "cell disk {} is below cell disk {}; name directories of which none contains another one",
-            disk.display(),
-            other.display()
-        ))),
+    let nested = disks.iter().find_map(|disk| Some((disk, disks.iter().find(|other| is_below(disk, other))?)));
+    let Some((disk, other)) = nested else { return Ok(()) };
+    let found = format!("cell disk {} is below cell disk {}", disk.display(), other.display());
+    if would_form(disks) {
+        let message = format!("{found}; name directories of which none contains another one");
+        return Err(DaemonError::Configuration(message));
     }
+    log::warn!("{found}; replace one of the two disks");
+    Ok(())
 }
 
 /// Checks that the write-back log fits on the flash disks. Those that cannot be measured count as large enough.
@@ -490,6 +499,14 @@ fn check_mount_point(config: &Config) -> Result<(), DaemonError> {
 fn check_socket(socket: &Path) -> Result<(), DaemonError> {
     server::check_unused(socket)
         .map_err(|error| DaemonError::Configuration(format!("socket {}: {error}", socket.display())))
+}
+
+/// Refuses a socket that is in use before the start forms a new group: it would stay on the disks.
+fn check_socket_of_new_group(config: &Config) -> Result<(), DaemonError> {
+    check_socket(&config.socket).or_else(|error| match would_form(&config.disk_group.disks) {
+        true => Err(error),
+        false => Ok(()),
+    })
 }
 
 /// Warns about files in the mount point's directory, which the mount hides.

@@ -433,10 +433,12 @@ fn a_cell_refuses_the_socket_of_another_cell_and_a_file_that_is_not_a_socket() {
     first.start();
     let socket = first.path("disk1/cell.sock");
     name_socket(&second, &socket);
+    let superblock = |disk: &str| second.path(disk).join("superblock").exists();
     for arguments in [&[][..], &["--check"]] {
         let refused = second.command().args(arguments).output().unwrap();
         assert_eq!(refused.status.code(), Some(2), "{}", message(&refused));
         assert!(message(&refused).contains("another process uses the socket"), "{}", message(&refused));
+        assert!(!superblock("disk1") && !superblock("disk2"), "no group was formed");
     }
     assert!(socket.exists());
     assert!(cellar_cell::status::query_metrics(&socket).is_ok(), "the first cell still answers");
@@ -483,6 +485,21 @@ fn a_check_of_a_new_group_finds_what_a_start_refuses() {
     check_refused(&three_copies, "redundancy of file types: 3 copies need 3 failure groups");
     check_refused(&format!("disks = [\"{0}\", \"{0}/inner\"]", at("disk1")), "is below cell disk");
     assert!(!cell.path("disk1/inner").exists());
+}
+
+#[test]
+fn a_group_of_an_earlier_release_with_a_disk_below_another_one_starts() {
+    let mut cell = Cell::new();
+    cell.start();
+    assert_eq!(cell.stop(), Some(0));
+    let (config, text) = (cell.path("cell.toml"), fs::read_to_string(cell.path("cell.toml")).unwrap());
+    fs::rename(cell.path("disk2"), cell.path("disk1/inner")).unwrap();
+    fs::write(&config, text.replace("disk2", "disk1/inner")).unwrap();
+    let checked = cell.command().arg("--check").output().unwrap();
+    assert!(message(&checked).contains("is below cell disk"), "{}", message(&checked));
+    assert_eq!(checked.status.code(), Some(0), "{}", message(&checked));
+    cell.start();
+    assert_eq!(cell.stop(), Some(0));
 }
 
 #[test]

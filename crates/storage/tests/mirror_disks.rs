@@ -369,6 +369,10 @@ fn errors_say_what_is_missing() {
     let at = |number| path(folder.path(), number);
     refused(volume.add_disk(disk(folder.path(), 1), None), "is in the disk group already");
     refused(volume.add_disk(disk(folder.path(), 4), Some("x".repeat(40))), "failure group");
+    let nested = |path| -> Arc<dyn Disk> { Arc::new(AbsentDisk::new(path)) };
+    refused(volume.add_disk(nested(at(1).join("inner")), None), "is below cell disk");
+    refused(volume.add_disk(nested(folder.path().into()), None), "is above cell disk");
+    refused(volume.replace_disk(&at(1), nested(at(1).join("inner"))), "is below cell disk");
     refused(volume.replace_disk(&at(1), disk(folder.path(), 1)), "is in the disk group already");
     refused(volume.online_disk(disk(folder.path(), 4)).map(drop), "mount the disk that belongs there");
     volume.offline_disk(&at(1)).unwrap();

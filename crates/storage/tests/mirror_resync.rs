@@ -125,6 +125,38 @@ fn a_commit_during_a_resync_does_not_use_the_metadata_from_before_the_disk_was_o
 }
 
 #[test]
+fn a_disk_that_goes_offline_and_returns_during_a_commit_stays_in_its_resync() {
+    let folder = tempfile::tempdir().unwrap();
+    let breaker = Breaker::new();
+    let breakable = Arc::new(BreakableDisk { inner: second(folder.path()), breaker: breaker.clone() });
+    let volume = Volume::open(vec![disks(folder.path(), 1).pop().unwrap(), breakable], mirrored()).unwrap();
+    let ino = create(&volume, "file");
+    volume.write(ino, 0, &vec![1; MIB as usize]).unwrap();
+    volume.sync().unwrap();
+    create(&volume, "another");
+    breaker.hold_metadata_writes();
+    std::thread::scope(|scope| {
+        let commit = scope.spawn(|| volume.sync());
+        while !breaker.has_held() {
+            std::thread::yield_now();
+        }
+        volume.offline_disk(&folder.path().join("disk1")).unwrap();
+        let resync = scope.spawn(|| volume.online_disk(second(folder.path())));
+        while modes(&volume)[1] != DiskMode::Syncing {
+            std::thread::yield_now();
+        }
+        breaker.release_writes();
+        commit.join().unwrap().unwrap();
+        resync.join().unwrap().unwrap();
+    });
+    assert_eq!(modes(&volume), [DiskMode::Online; 2]);
+    let expected = read_all(&volume, ino);
+    volume.close().unwrap();
+    drop(volume);
+    check_second_alone(folder.path(), "file", &expected);
+}
+
+#[test]
 fn a_disk_that_fails_during_its_resync_can_return_again() {
     let mut interrupted = 0;
     for operations in (0..60).step_by(6) {

@@ -20,12 +20,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 
 use crate::alerts::Alerts;
 use crate::background::Background;
+use crate::cell_request;
 use crate::config::Config;
 use crate::frame_stream::FrameStream;
 use crate::fuse::IoStats;
@@ -164,10 +166,13 @@ pub fn check_unused(socket: &Path) -> io::Result<()> {
         }
         Ok(_) => {}
     }
-    match UnixStream::connect(socket) {
-        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => Ok(()),
-        Err(error) => Err(error),
-        Ok(_) => refused("another process uses the socket; give each cell its own socket"),
+    match cell_request::connect(socket, Duration::from_secs(1)).map_err(|error| (error.kind(), error)) {
+        Err((io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound, _)) => Ok(()),
+        // A process that hangs does not accept connections.
+        Ok(_) | Err((io::ErrorKind::WouldBlock, _)) => {
+            refused("another process uses the socket; give each cell its own socket")
+        }
+        Err((_, error)) => Err(error),
     }
 }
 
@@ -197,7 +202,7 @@ fn accept(shared: &Arc<Shared>, listener: &UnixListener) {
         if let Err(error) = stream.and_then(|stream| serve(shared, stream)) {
             log::warn!("refused a connection: {error}");
             if error.raw_os_error() == Some(libc::EMFILE) {
-                std::thread::sleep(std::time::Duration::from_millis(100));
+                std::thread::sleep(Duration::from_millis(100));
             }
         }
     }
@@ -234,4 +239,26 @@ fn serve(shared: &Arc<Shared>, stream: UnixStream) -> io::Result<()> {
         shared.connections.lock().remove(&id);
     }
     spawned.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_socket_of_a_process_that_accepts_no_connections_is_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("cell.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let connect = || cell_request::connect(&socket, Duration::from_secs(1));
+        let mut waiting = Vec::new();
+        while let Ok(connection) = connect() {
+            waiting.push(connection);
+        }
+        assert_eq!(connect().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(check_unused(&socket).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop((listener, waiting));
+        check_unused(&socket).unwrap();
+    }
 }

@@ -85,12 +85,14 @@ impl DiskIoStats {
         })
     }
 
-    /// Runs and counts an operation; `bytes` returns how many bytes a successful operation moved.
+    /// Runs and counts an operation; `bytes` returns how many bytes a successful operation moved, and `is_open` whether the
+    /// disk was not offline, which is asked after an error.
     fn count<T>(
         &self,
         operation: DiskOperation,
         work: impl FnOnce() -> io::Result<T>,
         bytes: impl FnOnce(&T) -> usize,
+        is_open: impl FnOnce() -> bool,
     ) -> io::Result<T> {
         let started = Instant::now();
         let result = work();
@@ -99,22 +101,28 @@ impl DiskIoStats {
         if matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
             return result;
         }
-        self.record(operation, took, result.as_ref().map(bytes));
+        self.record(operation, took, result.as_ref().map(bytes), is_open);
         result
     }
 
     /// Counts an operation that has ended, with the bytes that it moved.
-    fn record(&self, operation: DiskOperation, took: Duration, result: Result<usize, &io::Error>) {
+    fn record(
+        &self,
+        operation: DiskOperation,
+        took: Duration,
+        result: Result<usize, &io::Error>,
+        is_open: impl FnOnce() -> bool,
+    ) {
         let counters = &self.0[operation as usize];
         let bytes = *result.as_ref().unwrap_or(&0);
         counters.done.count(bytes, took);
         if bytes > SMALL_BYTES_MAX {
             counters.large.count(bytes, took);
         }
-        // Of an offline member of a group, which is no fault of the disk.
-        let is_offline = |error: &io::Error| error.raw_os_error() == Some(libc::ENODEV);
+        // A member of a group refuses the operations of files that it has closed, which is no error of the disk. A device may
+        // fail with the same code.
         if let Err(error) = result
-            && !is_offline(error)
+            && (error.raw_os_error() != Some(libc::ENODEV) || is_open())
         {
             let errors = match error.kind() {
                 io::ErrorKind::StorageFull => &counters.no_space_errors,
@@ -212,7 +220,7 @@ impl Disk for CountedDisk {
     }
 
     fn sync_everything(&self) -> io::Result<()> {
-        self.stats.count(DiskOperation::Sync, || self.disk.sync_everything(), |()| 0)
+        self.stats.count(DiskOperation::Sync, || self.disk.sync_everything(), |()| 0, || self.disk.is_accessible())
     }
 
     fn is_accessible(&self) -> bool {
@@ -242,13 +250,28 @@ struct CountedFile {
     stats: Arc<DiskIoStats>,
 }
 
+impl CountedFile {
+    fn count<T>(
+        &self,
+        operation: DiskOperation,
+        work: impl FnOnce() -> io::Result<T>,
+        bytes: impl FnOnce(&T) -> usize,
+    ) -> io::Result<T> {
+        self.stats.count(operation, work, bytes, || self.file.is_open())
+    }
+}
+
 impl DiskFile for CountedFile {
+    fn is_open(&self) -> bool {
+        self.file.is_open()
+    }
+
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.stats.count(DiskOperation::Read, || self.file.read_at(buffer, offset), |bytes| *bytes)
+        self.count(DiskOperation::Read, || self.file.read_at(buffer, offset), |bytes| *bytes)
     }
 
     fn prefetch(&self, ranges: &[Range<u64>]) {
@@ -256,36 +279,37 @@ impl DiskFile for CountedFile {
     }
 
     fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.stats.count(DiskOperation::Read, || self.file.read_direct(buffer, offset), |bytes| *bytes)
+        self.count(DiskOperation::Read, || self.file.read_direct(buffer, offset), |bytes| *bytes)
     }
 
     fn read_medium(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.stats.count(DiskOperation::Read, || self.file.read_medium(buffer, offset), |bytes| *bytes)
+        self.count(DiskOperation::Read, || self.file.read_medium(buffer, offset), |bytes| *bytes)
     }
 
     fn start_read(&self, read: StartedRead) {
-        let (stats, started, done) = (self.stats.clone(), Instant::now(), read.done);
+        let (stats, file, started, done) = (self.stats.clone(), self.file.clone(), Instant::now(), read.done);
         let done: ReadDone = Box::new(move |result| {
-            stats.record(DiskOperation::Read, started.elapsed(), result.as_ref().map(|(_, count)| *count));
+            let bytes = result.as_ref().map(|(_, count)| *count);
+            stats.record(DiskOperation::Read, started.elapsed(), bytes, || file.is_open());
             done(result);
         });
         self.file.start_read(StartedRead { done, ..read });
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.stats.count(DiskOperation::Write, || self.file.write_at(data, offset), |()| data.len())
+        self.count(DiskOperation::Write, || self.file.write_at(data, offset), |()| data.len())
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {
-        self.stats.count(DiskOperation::Allocate, || self.file.set_len(length), |()| 0)
+        self.count(DiskOperation::Allocate, || self.file.set_len(length), |()| 0)
     }
 
     fn allocate(&self, offset: u64, length: u64, keep_size: bool) -> io::Result<()> {
-        self.stats.count(DiskOperation::Allocate, || self.file.allocate(offset, length, keep_size), |()| 0)
+        self.count(DiskOperation::Allocate, || self.file.allocate(offset, length, keep_size), |()| 0)
     }
 
     fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.stats.count(DiskOperation::Allocate, || self.file.punch(offset, length), |()| 0)
+        self.count(DiskOperation::Allocate, || self.file.punch(offset, length), |()| 0)
     }
 
     fn is_hole(&self, offset: u64, length: u64) -> io::Result<bool> {
@@ -297,7 +321,7 @@ impl DiskFile for CountedFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.stats.count(DiskOperation::Sync, || self.file.sync(), |()| 0)
+        self.count(DiskOperation::Sync, || self.file.sync(), |()| 0)
     }
 }
 
@@ -305,6 +329,7 @@ impl DiskFile for CountedFile {
 mod tests {
     use super::*;
     use crate::disk::{DirectoryDisk, Fault, FaultyDisk, no_wait};
+    use crate::group::mirror::{DiskMode, Member};
 
     fn counts_of(disk: &CountedDisk, operation: DiskOperation) -> DiskIoCount {
         disk.io_stats().unwrap().counts()[operation as usize].clone()
@@ -355,6 +380,27 @@ mod tests {
         file.write_at(&[1; 8192], 0).unwrap_err();
         let count = counts_of(&disk, DiskOperation::Write);
         assert_eq!((count.operations, count.bytes, count.io_errors, count.no_space_errors), (3, 0, 1, 2));
+    }
+
+    #[test]
+    fn a_device_that_is_gone_has_errors_and_an_offline_member_has_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
+        let faulty = Arc::new(FaultyDisk::new(directory, 1));
+        let member = Arc::new(Member::new(faulty.clone(), DiskMode::Online));
+        let disk = CountedDisk::new(member.clone());
+        let file = disk.open(7, Stream::Data, true).unwrap().unwrap();
+        faulty.set_faults(&[Fault::Write { errno: libc::ENODEV, one_in: 1 }]);
+        file.write_at(&[1; 8192], 0).unwrap_err();
+        assert_eq!(counts_of(&disk, DiskOperation::Write).io_errors, 1);
+        member.set_mode(DiskMode::Offline);
+        file.write_at(&[1; 8192], 0).unwrap_err();
+        disk.sync_everything().unwrap_err();
+        // Files that were opened before the disk was offline stay closed.
+        member.set_mode(DiskMode::Syncing);
+        file.write_at(&[1; 8192], 0).unwrap_err();
+        assert_eq!(counts_of(&disk, DiskOperation::Write).io_errors, 1);
+        assert_eq!(counts_of(&disk, DiskOperation::Sync).io_errors, 0);
     }
 
     /// The attempt on a queue's thread and the read on a worker thread are one read.

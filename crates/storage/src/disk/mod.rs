@@ -300,6 +300,11 @@ pub(crate) fn read_range<F: DiskFile + ?Sized>(file: &F, range: &Range<u64>) -> 
 
 /// One file on a cell disk.
 pub trait DiskFile: Send + Sync + Debug {
+    /// Returns false if the file was closed because its disk went offline: every operation is an error.
+    fn is_open(&self) -> bool {
+        true
+    }
+
     fn len(&self) -> io::Result<u64>;
 
     fn is_empty(&self) -> io::Result<bool> {

@@ -565,17 +565,19 @@ impl Stores {
             return store.apply(batch, generation, false);
         }
         // One thread per disk, so that the disks sync concurrently.
-        let results: Vec<(usize, Result<()>)> = std::thread::scope(|scope| {
+        let results: Vec<(usize, u64, Result<()>)> = std::thread::scope(|scope| {
             let (first, others) = self.stores.split_first_mut().expect("a group has a disk");
-            let apply = |store: &mut Store| (store.number, store.apply(batch, generation, false));
+            let apply = |store: &mut Store| (store.number, store.epoch, store.apply(batch, generation, false));
             let threads: Vec<_> = others.iter_mut().map(|store| scope.spawn(move || apply(store))).collect();
             let mut results = vec![apply(first)];
             results.extend(threads.into_iter().map(|thread| thread.join().expect("a transaction catches panics")));
             results
         });
-        let is_committed = results.iter().any(|(_, result)| result.is_ok());
-        for (number, result) in results {
+        let is_committed = results.iter().any(|(_, _, result)| result.is_ok());
+        for (number, epoch, result) in results {
             match result {
+                // The disk went offline meanwhile, with a durable membership. It may be in its resync, which rewrites the metadata.
+                Err(_) if is_committed && epoch != self.epoch_of(number) => {}
                 Err(error) if is_committed => self.take_out(number, error)?,
                 result => result?,
             }

@@ -17,6 +17,15 @@ use std::sync::Arc;
 /// Bytes that a new disk must have available beyond the reserve and an allocation unit.
 const SPACE_MIN: u64 = 32 << 20;
 
+/// Returns where a path is if it and another one are nested.
+fn place_beside(path: &Path, other: &Path) -> Option<&'static str> {
+    match (path.starts_with(other), other.starts_with(path)) {
+        (true, false) => Some("below"),
+        (false, true) => Some("above"),
+        _ => None,
+    }
+}
+
 impl Volume {
     /// Adds a blank disk to the group and begins a rebalance. New files are striped over the disk on return. `failure_group` is
     /// for groups with copies; without one, the disk forms its own.
@@ -63,12 +72,20 @@ impl Volume {
         self.group.mirror().is_some_and(|mirror| mirror.member(number).mode() == DiskMode::Offline)
     }
 
-    /// Refuses a disk with the path of a disk of the group other than `replaced`.
+    /// Refuses a disk with the path of a disk of the group other than `replaced`, and a disk below or above one of the group.
     fn check_not_known(&self, path: &Path, replaced: Option<usize>) -> Result<()> {
-        let mut known = self.disks().iter().enumerate().filter(|(number, _)| !self.group.is_dropped(*number));
-        if known.any(|(number, disk)| disk.path() == path && replaced != Some(number)) {
-            let message = format!("cell disk {} is in the disk group already; name another path", path.display());
-            return Err(Error::new(ErrorKind::Exists, message));
+        let known = self.disks().iter().enumerate().filter(|(number, _)| !self.group.is_dropped(*number));
+        for (number, disk) in known {
+            let (shown, other) = (path.display(), disk.path().display());
+            if disk.path() == path && replaced != Some(number) {
+                let message = format!("cell disk {shown} is in the disk group already; name another path");
+                return Err(Error::new(ErrorKind::Exists, message));
+            }
+            if let Some(place) = place_beside(path, disk.path()) {
+                let message =
+                    format!("cell disk {shown} is {place} cell disk {other} of the disk group; name another path");
+                return Err(Error::new(ErrorKind::Invalid, message));
+            }
         }
         Ok(())
     }
@@ -301,7 +318,7 @@ impl Volume {
         let mut result = Ok(());
         for number in numbers {
             let rest = self.rest_of(number)?;
-            self.expect_moves(rest.len());
+            self.expect_moves(self.count_rest_of_dropping_disks());
             self.run(&rest)?;
             let Some(_changes) = self.rebalance.disk_changes.try_lock() else { return Ok(false) };
             if self.group.is_dropping(number)

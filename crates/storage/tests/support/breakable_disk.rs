@@ -18,6 +18,7 @@ struct More {
     holds: AtomicBool,
     holds_one: AtomicBool,
     held: AtomicBool,
+    holds_metadata: AtomicBool,
     refuses_files: AtomicBool,
     panics: AtomicBool,
 }
@@ -68,6 +69,11 @@ impl Breaker {
         self.2.holds.store(true, Ordering::SeqCst);
     }
 
+    /// Holds writes of the metadata until [`Self::release_writes`].
+    pub fn hold_metadata_writes(&self) {
+        self.2.holds_metadata.store(true, Ordering::SeqCst);
+    }
+
     /// As [`Self::hold_writes`], for the next one only.
     pub fn hold_one_write(&self) {
         self.2.holds_one.store(true, Ordering::SeqCst);
@@ -76,6 +82,7 @@ impl Breaker {
 
     pub fn release_writes(&self) {
         self.2.holds.store(false, Ordering::SeqCst);
+        self.2.holds_metadata.store(false, Ordering::SeqCst);
     }
 
     /// Returns whether a write, or the creation of a file, was held.
@@ -88,6 +95,13 @@ impl Breaker {
             return;
         }
         while self.2.holds.load(Ordering::SeqCst) {
+            self.2.held.store(true, Ordering::SeqCst);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    fn wait_for_metadata(&self) {
+        while self.2.holds_metadata.load(Ordering::SeqCst) {
             self.2.held.store(true, Ordering::SeqCst);
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
@@ -120,11 +134,14 @@ struct BreakableFile {
     inner: Arc<dyn DiskFile>,
     breaker: Breaker,
     is_of_inode: bool,
+    is_metadata: bool,
 }
 
 impl BreakableDisk {
-    fn wrap(&self, inner: Arc<dyn DiskFile>, is_of_inode: bool) -> Arc<dyn DiskFile> {
-        Arc::new(BreakableFile { inner, breaker: self.breaker.clone(), is_of_inode })
+    /// Wraps a file of an inode, or the one with a name.
+    fn wrap(&self, inner: Arc<dyn DiskFile>, name: Option<&str>) -> Arc<dyn DiskFile> {
+        let (is_of_inode, is_metadata) = (name.is_none(), name == Some("metadata.redb"));
+        Arc::new(BreakableFile { inner, breaker: self.breaker.clone(), is_of_inode, is_metadata })
     }
 }
 
@@ -150,11 +167,11 @@ impl Disk for BreakableDisk {
     }
     fn open_named(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         self.breaker.check()?;
-        self.inner.open_named(name).map(|file| self.wrap(file, false))
+        self.inner.open_named(name).map(|file| self.wrap(file, Some(name)))
     }
     fn open_existing(&self, name: &str) -> io::Result<Option<Arc<dyn DiskFile>>> {
         self.breaker.check()?;
-        Ok(self.inner.open_existing(name)?.map(|file| self.wrap(file, false)))
+        Ok(self.inner.open_existing(name)?.map(|file| self.wrap(file, Some(name))))
     }
     fn remove_named(&self, name: &str) -> io::Result<()> {
         self.breaker.check()?;
@@ -169,7 +186,7 @@ impl Disk for BreakableDisk {
                 return Err(io::Error::from_raw_os_error(libc::ENOSPC));
             }
         }
-        Ok(self.inner.open(ino, stream, create)?.map(|file| self.wrap(file, true)))
+        Ok(self.inner.open(ino, stream, create)?.map(|file| self.wrap(file, None)))
     }
     fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)> {
         self.breaker.check()?;
@@ -224,6 +241,9 @@ impl DiskFile for BreakableFile {
         if self.is_of_inode {
             self.breaker.wait();
             assert!(!self.breaker.2.panics.swap(false, Ordering::SeqCst), "a disk panics");
+        }
+        if self.is_metadata {
+            self.breaker.wait_for_metadata();
         }
         self.breaker.check()?;
         if self.is_of_inode {

@@ -54,6 +54,9 @@ impl MemberFile {
 }
 
 impl DiskFile for MemberFile {
+    fn is_open(&self) -> bool {
+        self.0.read().is_some()
+    }
     fn len(&self) -> io::Result<u64> {
         self.opened()?.len()
     }
