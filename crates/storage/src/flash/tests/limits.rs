@@ -42,3 +42,29 @@ fn a_database_at_its_limit_fills_the_cache_no_more_and_keeps_what_it_has() {
     std::thread::sleep(Duration::from_millis(1100));
     assert_eq!((hits(DatabaseId(1), 0..4), hits(DatabaseId(1), 0..4)), (0, 4));
 }
+
+#[test]
+fn pages_that_were_cached_before_a_limit_was_set_or_changed_count() {
+    let folder = folder();
+    let cell = open(folder.path(), 20);
+    cell.file.write_at(&vec![3; 64 * PAGE as usize], 0).unwrap();
+    let limits = Arc::new(FlashLimits::default());
+    cell.cache.set_limits(limits.clone());
+    let database = DatabaseId(1);
+    let hits = |pages: std::ops::Range<u64>| {
+        within(Origin { database, ..Origin::default() }, || pages.filter(|page| cell.read(*page)).count())
+    };
+    let bytes = || cell.cache.bytes_of_databases()[&database];
+
+    hits(0..6);
+    limits.set(database, Some(8 * PAGE));
+    hits(6..20);
+    assert_eq!(bytes(), 8 * PAGE);
+
+    // Without a limit, pages are not counted.
+    limits.set(database, None);
+    hits(20..24);
+    limits.set(database, Some(14 * PAGE));
+    hits(24..40);
+    assert_eq!(bytes(), 14 * PAGE);
+}
