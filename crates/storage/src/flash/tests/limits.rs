@@ -68,3 +68,27 @@ fn pages_that_were_cached_before_a_limit_was_set_or_changed_count() {
     hits(24..40);
     assert_eq!(bytes(), 14 * PAGE);
 }
+
+#[test]
+fn reads_count_with_the_pages_that_they_fill() {
+    let folder = folder();
+    let cell = open(folder.path(), 40);
+    cell.file.write_at(&vec![3; 128 * PAGE as usize], 0).unwrap();
+    let limits = Arc::new(FlashLimits::default());
+    cell.cache.set_limits(limits.clone());
+    let database = DatabaseId(1);
+    limits.set(database, Some(4 * PAGE));
+    let read = |offset: u64, length: usize| {
+        let mut bytes = vec![0; length];
+        within(Origin { database, ..Origin::default() }, || cell.file.read_at(&mut bytes, offset).unwrap());
+        assert!(bytes.iter().all(|byte| *byte == 3));
+    };
+
+    // A large read of parts of pages fills nothing.
+    read(64 * PAGE + 512, 32 * PAGE as usize);
+    assert_eq!((cell.stats().used_bytes, cell.stats().read_skips), (0, 0));
+    for page in 0..16 {
+        read(page * PAGE + 512, 512);
+    }
+    assert_eq!(cell.cache.bytes_of_databases()[&database], 4 * PAGE);
+}
