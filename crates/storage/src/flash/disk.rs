@@ -12,6 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Everything from an offset on.
 const END: u64 = u64::MAX;
@@ -239,6 +240,7 @@ impl CachedFile {
         // A fill contains whole pages.
         if !self.cache.admits(length as u64) {
             self.cache.counters.skip(&self.object, buffer.len());
+            self.cache.counters.limit_skips.fetch_add(1, Ordering::Relaxed);
             return self.read_inner(buffer, offset, direct);
         }
         // Before the read: a change that begins meanwhile makes the fill void.

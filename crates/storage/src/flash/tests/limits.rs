@@ -32,6 +32,7 @@ fn a_database_at_its_limit_fills_the_cache_no_more_and_keeps_what_it_has() {
     limits.set(OTHER, Some(0));
     assert_eq!(hits(OTHER, 16..18), 0);
     assert_eq!(hits(OTHER, 16..18), 0, "a database without flash fills nothing");
+    assert_eq!((cell.stats().limit_skips, cell.stats().read_skips, cell.stats().setting_skips), (12, 12, 0));
     assert!(within(of(OTHER), || !cell.cache.serves_database()));
     limits.set(OTHER, None);
     assert_eq!((hits(OTHER, 16..18), hits(OTHER, 16..18)), (0, 2));
