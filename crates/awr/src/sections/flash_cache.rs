@@ -245,22 +245,33 @@ fn user_writes(view: &View<'_>, cells: &Cells<'_>) -> Section {
 }
 
 fn skips(view: &View<'_>, cells: &Cells<'_>) -> Section {
-    let columns =
-        ["Requests Skipped: Total", "per Second", "Storage Clause", "Large IO", "MB Skipped: Total", "per Second"];
+    let columns = [
+        "Requests Skipped: Total",
+        "per Second",
+        "Storage Clause",
+        "IORM Limit",
+        "Large IO",
+        "MB Skipped: Total",
+        "per Second",
+    ];
     let table = cells.table(&columns, |cell| {
         let (skips, bytes) = (cell.count("skips_total"), cell.megabytes("skip_bytes_total"));
-        let by_setting = cell.count("setting_skips_total");
+        let (by_setting, by_limit) = (cell.count("setting_skips_total"), cell.count("limit_skips_total"));
         vec![
             Cell::count(skips),
             Cell::decimal(view.per_second(skips), 1),
             Cell::count(by_setting),
-            Cell::count(difference(skips, by_setting)),
+            Cell::count(by_limit),
+            Cell::count(difference(skips, sum([by_setting, by_limit]))),
             Cell::decimal(bytes, 1),
             Cell::decimal(view.per_second(bytes), 2),
         ]
     });
     Section::new("flash-cache-skips", Group::Cells, "Flash Cache User Reads Skips")
-        .note("misses that were not to be cached. Storage Clause: of files with the setting NONE")
+        .note(
+            "misses that were not to be cached. Storage Clause: of files with the setting NONE. IORM Limit: of databases \
+             with flashcache = off, or at their flashcachelimit",
+        )
         .table(table)
 }
 

@@ -349,7 +349,7 @@ fn of_flash_cache() -> Vec<Definition> {
         ("RQ_W_POPULATE", "whose misses populated flash cache", "cellar_flash_cache_populated_requests_total", false),
         ("RQ_R", "satisfied from flash cache", "cellar_flash_cache_hits_total", false),
         ("RQ_R_MISS", "that did not find all data in flash cache", "cellar_flash_cache_misses_total", false),
-        ("RQ_R_SKIP", "that were too large for flash cache", "cellar_flash_cache_skips_total", false),
+        ("RQ_R_SKIP", "that were not to be cached in flash cache", "cellar_flash_cache_skips_total", false),
     ];
     const WRITES: [(&str, &str, &str, bool); 8] = [
         ("BY_DISK_WRITE", "written from flash cache to hard disks", "cellar_write_back_destaged_bytes_total", true),

@@ -269,7 +269,7 @@ impl StorageMetrics {
                 |stats| stats.keep_used_bytes,
             ),
         ];
-        let counters: [Figure<FlashStats>; 22] = [
+        let counters: [Figure<FlashStats>; 23] = [
             ("cellar_flash_cache_hits_total", "Reads that the flash cache answered", |stats| stats.read_hits),
             ("cellar_flash_cache_hit_bytes_total", "Bytes of reads that the flash cache answered", |stats| {
                 stats.read_hit_bytes
@@ -301,6 +301,9 @@ impl StorageMetrics {
             }),
             ("cellar_flash_cache_setting_skips_total", "Misses of files with the setting NONE", |stats| {
                 stats.setting_skips
+            }),
+            ("cellar_flash_cache_limit_skips_total", "Misses of databases at their limits in the plan", |stats| {
+                stats.limit_skips
             }),
             ("cellar_flash_cache_populated_requests_total", "Fills of the cache after reads", |stats| {
                 stats.populated_requests

@@ -12,6 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Everything from an offset on.
 const END: u64 = u64::MAX;
@@ -232,13 +233,21 @@ impl CachedFile {
         }
         let start = u64::from(pages.start) * PAGE;
         let length = pages.len() * PAGE_BYTES;
+        let is_widened = (start, length) != (offset, buffer.len()) && !direct && length <= SMALL_BYTES_MAX;
+        if start != offset && !is_widened {
+            return self.read_inner(buffer, offset, direct);
+        }
+        // A fill contains whole pages.
+        if !self.cache.admits(length as u64) {
+            self.cache.counters.skip(&self.object, buffer.len());
+            self.cache.counters.limit_skips.fetch_add(1, Ordering::Relaxed);
+            return self.read_inner(buffer, offset, direct);
+        }
         // Before the read: a change that begins meanwhile makes the fill void.
         let reserved = self.reserve(pages);
-        if (start, length) == (offset, buffer.len()) || direct || length > SMALL_BYTES_MAX {
+        if !is_widened {
             let count = self.read_inner(buffer, offset, direct)?;
-            if start == offset {
-                reserved.fill(&buffer[..count], start, false);
-            }
+            reserved.fill(&buffer[..count], start, false);
             return Ok(count);
         }
         // Whole pages are as fast to read as their parts.

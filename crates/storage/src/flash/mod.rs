@@ -368,18 +368,17 @@ impl FlashCache {
     }
 
     /// Returns whether a read of this length that misses fills the cache: small reads always, large ones while there are
-    /// free segments, or for a file that is kept while the quota is not used up; within the limit of the database.
+    /// free segments, or for a file that is kept while the quota is not used up. The limit of the database is not considered.
     fn is_wanted(&self, object: &CachedObject, length: usize) -> bool {
         if !self.fills.load(Ordering::Acquire) {
             return false;
         }
-        let is_wanted = match object.setting() {
+        match object.setting() {
             FlashSetting::None => false,
             _ if length <= SMALL_BYTES_MAX => true,
             FlashSetting::Keep => self.keep_segments.load(Ordering::Relaxed) + 1 < self.keep_segments_max(),
             FlashSetting::Default => self.free_segments.load(Ordering::Relaxed) > eviction::FREE_MIN as u64 + 1,
-        };
-        is_wanted && self.admits(length as u64)
+        }
     }
 
     /// Stops the background thread without changing anything, like a crash.

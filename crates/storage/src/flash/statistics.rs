@@ -55,6 +55,8 @@ pub struct FlashStats {
     pub read_skip_bytes: u64,
     /// Those among the skips because of the setting NONE.
     pub setting_skips: u64,
+    /// Those among the skips because of the limit of a database, 0 included.
+    pub limit_skips: u64,
     /// Bytes written to flash after a read that missed, and the requests for them.
     pub populated_bytes: u64,
     pub populated_requests: u64,
@@ -86,6 +88,7 @@ pub(super) struct Counters {
     pub read_skips: AtomicU64,
     pub read_skip_bytes: AtomicU64,
     pub setting_skips: AtomicU64,
+    pub limit_skips: AtomicU64,
     pub populated_pages: AtomicU64,
     pub populated_requests: AtomicU64,
     pub rewritten_pages: AtomicU64,
@@ -167,6 +170,7 @@ impl FlashCache {
             read_skips: get(&counters.read_skips),
             read_skip_bytes: get(&counters.read_skip_bytes),
             setting_skips: get(&counters.setting_skips),
+            limit_skips: get(&counters.limit_skips),
             populated_bytes: get(&counters.populated_pages) * PAGE,
             populated_requests: get(&counters.populated_requests),
             rewritten_bytes: get(&counters.rewritten_pages) * PAGE,

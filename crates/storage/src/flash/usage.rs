@@ -1,7 +1,8 @@
 //! Whether pages of a database may enter the cache. A limit is soft: pages that are cached stay until the cache evicts them.
 //!
-//! A page belongs to the database whose request used its file last. The bytes of databases are counted once a second at most; what was
-//! admitted since then is added, so a database does not exceed its limit between two counts.
+//! A page belongs to the database whose request read its file last. While a database with a limit fills the cache, the bytes of databases
+//! are counted once a second, and after each change of a limit; what was admitted since then is added. A database can exceed its limit by
+//! the fills that had not ended when they were counted.
 
 use super::FlashCache;
 use super::index::CachedObject;
@@ -23,12 +24,13 @@ pub(super) struct Usage {
 
 #[derive(Debug, Default)]
 struct Bytes {
-    counted: Option<Instant>,
+    /// When they were counted, and how often limits had changed then.
+    counted: Option<(Instant, u64)>,
     of: HashMap<DatabaseId, u64>,
 }
 
 impl FlashCache {
-    /// Applies limits of databases, which may change later. The first call counts.
+    /// Applies limits of databases, which may change later. Later calls have no effect.
     pub fn set_limits(&self, limits: Arc<FlashLimits>) {
         let _ = self.usage.limits.set(limits);
     }
@@ -45,13 +47,14 @@ impl FlashCache {
     /// Returns whether the database of the calling thread may have this many bytes more in the cache, and counts them.
     pub(super) fn admits(&self, length: u64) -> bool {
         let database = request::current().database;
-        let Some(limit) = self.limit(database) else { return true };
-        let mut bytes = self.usage.bytes.lock();
-        let would_be = |bytes: &Bytes| bytes.of.get(&database).copied().unwrap_or(0) + length;
-        if would_be(&bytes) > limit && bytes.counted.is_none_or(|counted| counted.elapsed() >= COUNTED_EVERY) {
-            *bytes = Bytes { counted: Some(Instant::now()), of: self.bytes_of_databases() };
+        let Some(limits) = self.usage.limits.get() else { return true };
+        let Some(limit) = limits.of(database) else { return true };
+        let (mut bytes, changes) = (self.usage.bytes.lock(), limits.changes());
+        let is_recent = |(at, changes_then): (Instant, u64)| at.elapsed() < COUNTED_EVERY && changes_then == changes;
+        if limit > 0 && !bytes.counted.is_some_and(is_recent) {
+            *bytes = Bytes { counted: Some((Instant::now(), changes)), of: self.bytes_of_databases() };
         }
-        let sum = would_be(&bytes);
+        let sum = bytes.of.get(&database).copied().unwrap_or(0) + length;
         if sum <= limit {
             bytes.of.insert(database, sum);
         }

@@ -45,7 +45,7 @@ pub fn parse(text: &str) -> Result<Vec<Directive>> {
 fn directive(text: &str) -> Result<Directive> {
     let (mut name, mut share, mut level, mut allocation, mut limit, mut reservation) =
         (None, None, None, None, None, None);
-    let mut flash_limit = None;
+    let (mut flash_cache, mut flash_limit) = (None, None);
     for part in text.split(',').map(str::trim) {
         let Some((attribute, value)) = part.split_once('=').map(|(attribute, value)| (attribute.trim(), value.trim()))
         else {
@@ -65,14 +65,8 @@ fn directive(text: &str) -> Result<Directive> {
             "allocation" => allocation = Some(percent(0)?),
             "limit" => limit = Some(percent(1)?),
             "reservation" => reservation = Some(percent(1)?),
-            "flashcache" => match is_on(attribute, value)? {
-                true => {}
-                false => flash_limit = Some(0),
-            },
-            "flashcachelimit" if flash_limit != Some(0) => flash_limit = Some(size(attribute, value)?),
-            "flashcachelimit" => {
-                return Err(refused("dbplan: flashcache=off and flashcachelimit exclude each other".into()));
-            }
+            "flashcache" => flash_cache = Some(is_on(attribute, value)?),
+            "flashcachelimit" => flash_limit = Some(size(attribute, value)?),
             "flashlog" => match is_on(attribute, value)? {
                 true => {}
                 false => {
@@ -99,15 +93,21 @@ fn directive(text: &str) -> Result<Directive> {
     let Some(name) = name.filter(|name| !name.is_empty()) else {
         return Err(refused(format!("dbplan: the directive ({text}) names no database; write name=…")));
     };
+    let has_flash = flash_cache.is_some() || flash_limit.is_some();
+    if flash_cache == Some(false) && flash_limit.replace(0).is_some() {
+        return Err(refused(format!("dbplan: {name} has flashcache=off and flashcachelimit; write one of them")));
+    }
     let portion = match (share, level, allocation) {
         (Some(share), None, None) => Portion::Share(share),
         (None, level, Some(percent)) => Portion::Allocation { level: level.unwrap_or(1), percent },
-        (None, None, None) if limit.is_some() || reservation.is_some() || flash_limit.is_some() => Portion::Share(1),
+        (None, None, None) if limit.is_some() || reservation.is_some() || has_flash => Portion::Share(1),
         (Some(_), ..) => {
             return Err(refused(format!("dbplan: {name} has a share and an allocation; write one of them")));
         }
         (None, ..) => {
-            return Err(refused(format!("dbplan: {name} has neither share, allocation nor limit; write one of them")));
+            return Err(refused(format!(
+                "dbplan: {name} has neither share, allocation, limit, reservation, flashcache nor flashcachelimit; write one of them"
+            )));
         }
     };
     Ok(Directive { name, portion, limit, reservation, flash_limit })
@@ -276,6 +276,7 @@ mod tests {
         assert_eq!(text(&spaced), "((name=a b,level=1,allocation=10),(name=c,share=1,limit=5))");
         let flash = parse("((name=a,flashcache=ON,flashlog=on,flashcachelimit=1 gb),(name=b,flashcache=Off))").unwrap();
         assert_eq!(text(&flash), "((name=a,share=1,flashcachelimit=1G),(name=b,share=1,flashcache=off))");
+        assert_eq!(text(&parse("(name=a,flashcache=on)").unwrap()), "((name=a,share=1))");
         assert_eq!(parse("(name=a,share=2)").unwrap().len(), 1);
     }
 
@@ -292,14 +293,16 @@ mod tests {
             ("((name=a,share=1,reservation=60),(name=b,share=1,reservation=50))", "reservations add up to 110 %"),
             ("((name=a,share=2),(name=b,allocation=50))", "either shares or allocations"),
             ("((name=a,share=2,level=1))", "a share and an allocation"),
-            ("((name=a,level=2))", "neither share, allocation nor limit"),
+            ("((name=a,level=2))", "neither share, allocation, limit, reservation, flashcache nor"),
             ("((share=2))", "names no database"),
             ("((name=a,share=2),(name=a,share=3))", "names a twice"),
             ("((name=a,limit=5,reservation=6))", "exceeds its limit"),
             ("((name=a,flashcache=maybe))", "flashcache=maybe; write on or off"),
             ("((name=a,flashcachelimit=0))", "flashcachelimit=0; write a size"),
             ("((name=a,flashcachelimit=1X))", "flashcachelimit=1X; write a size"),
-            ("((name=a,flashcache=off,flashcachelimit=1G))", "exclude each other"),
+            ("((name=a,flashcache=off,flashcachelimit=1G))", "a has flashcache=off and flashcachelimit"),
+            ("((name=a,flashcachelimit=1G,flashcache=off))", "a has flashcache=off and flashcachelimit"),
+            ("((name=a,level=2,flashcache=on))", "neither share"),
             ("((name=a,flashlog=off))", "remove flash_log_size"),
             ("((name=a,flashcachemin=1G))", "flashcachemin: a cell does not reserve flash"),
             ("((name=a,share))", "\"share\" is no assignment"),

@@ -1,8 +1,9 @@
 //! A pool of threads that load regions into the cell's page cache ahead of scans.
 //!
 //! A load waits in the queue of I/O resource management while the plan holds its database back. Each database and consumer group
-//! therefore has separate threads. A source that waits occupies no thread of another source, and each source has enough requests in
-//! the queues of the disks that the plan can choose among them.
+//! therefore has separate threads, so that each source has enough requests in the queues of the disks that the plan can choose among
+//! them. When as many threads are busy as the first sources may have, other sources get one thread each: the loads of a source start
+//! while up to 64 other sources wait.
 //!
 //! Invariant: the queues are bounded; a request that does not fit is dropped, because a scan loads missing regions
 //! itself.
@@ -24,6 +25,9 @@ const QUEUE_MAX: usize = 4096;
 
 /// This many sources at most have all their threads at the same time.
 const FULL_SOURCES_MAX: usize = 8;
+
+/// Threads beyond those of these sources. Each works for a source that no other thread works for.
+const SINGLE_THREADS_MAX: usize = 64;
 
 /// A region to load, for the session with this origin.
 type Job = (Arc<FileData>, RegionIndex, Origin);
@@ -157,13 +161,29 @@ impl<J> Queue<J> {
     fn lacks_thread(&self) -> bool {
         let wanted = |source: &Source<J>| self.threads_per_source.min(source.busy + source.jobs.len());
         let wanted: usize = self.sources.iter().map(wanted).sum();
-        self.threads < wanted.min(FULL_SOURCES_MAX * self.threads_per_source)
+        let shared = self.shared_threads_max();
+        if self.threads < shared {
+            return self.threads < wanted;
+        }
+        let idle = self.threads.saturating_sub(self.busy());
+        let unserved = self.sources.iter().filter(|source| source.busy == 0 && !source.jobs.is_empty()).count();
+        idle < unserved && self.threads < shared + SINGLE_THREADS_MAX
+    }
+
+    /// Returns how many threads may be busy until sources get one thread each.
+    fn shared_threads_max(&self) -> usize {
+        FULL_SOURCES_MAX * self.threads_per_source
+    }
+
+    fn busy(&self) -> usize {
+        self.sources.iter().map(|source| source.busy).sum()
     }
 
     /// Returns a job of the source with the fewest threads, of those with the same number the one that was not served longest. Call
     /// [`Self::done`] after the job.
     fn take(&mut self) -> Option<(SourceId, J)> {
-        let may_work = |source: &Source<J>| !source.jobs.is_empty() && source.busy < self.threads_per_source;
+        let busy_max = if self.busy() < self.shared_threads_max() { self.threads_per_source } else { 1 };
+        let may_work = |source: &Source<J>| !source.jobs.is_empty() && source.busy < busy_max;
         let candidates = self.sources.iter().enumerate().filter(|(_, source)| may_work(source));
         let (at, _) = candidates.min_by_key(|(_, source)| source.busy)?;
         let mut source = self.sources.remove(at);
@@ -230,8 +250,39 @@ mod tests {
     }
 
     #[test]
+    fn each_source_has_a_thread_while_many_others_wait() {
+        let mut queue = queue(0);
+        let source = |database| (DatabaseId(database), GroupId(0));
+        let work = |queue: &mut Queue<u32>, database: u32| {
+            let mut taken = Vec::new();
+            for job in 0..5 {
+                assert!(queue.push(source(database), job));
+                queue.threads += usize::from(queue.lacks_thread());
+                if queue.busy() < queue.threads {
+                    taken.extend(queue.take());
+                }
+            }
+            taken.into_iter().map(|(id, job)| (id.0.0, job)).collect::<Vec<_>>()
+        };
+        let (full, single) = (FULL_SOURCES_MAX as u32, SINGLE_THREADS_MAX as u32);
+        for database in 0..full {
+            assert_eq!(work(&mut queue, database), [(database, 0), (database, 1)]);
+        }
+        for database in full..full + single {
+            assert_eq!(work(&mut queue, database), [(database, 0)], "one thread for each further source");
+        }
+        assert_eq!(work(&mut queue, full + single), []);
+        queue.done(source(0));
+        assert_eq!(queue.take(), Some((source(full + single), 0)), "a source without a thread is first");
+        queue.done(source(full));
+        assert_eq!(queue.take(), Some((source(full), 1)));
+        queue.done(source(1));
+        assert_eq!(queue.take(), None, "all sources have a thread");
+    }
+
+    #[test]
     fn threads_and_jobs_are_bounded() {
-        let mut queue = queue(2 * FULL_SOURCES_MAX);
+        let mut queue = queue(2 * FULL_SOURCES_MAX + SINGLE_THREADS_MAX);
         for database in 0..100 {
             assert!((0..3).all(|job| queue.push((DatabaseId(database), GroupId(0)), job)));
         }
