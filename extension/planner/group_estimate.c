@@ -71,14 +71,6 @@ is_number(Oid type)
 	return is_integer(type) || type == FLOAT4OID || type == FLOAT8OID || type == NUMERICOID;
 }
 
-static Node *
-without_relabel(Node *node)
-{
-	while (IsA(node, RelabelType))
-		node = (Node *) ((RelabelType *) node)->arg;
-	return node;
-}
-
 /* Converts a finite value.  Returns false for other values and types. */
 static bool
 as_double(Datum value, Oid type, double *number)
@@ -184,7 +176,7 @@ arithmetic(Node *node, Node **left, double *constant)
 		!is_number(expr->opresulttype) || !is_number(exprType(linitial(expr->args))))
 		return 0;
 	*left = linitial(expr->args);
-	right = (Const *) without_relabel(lsecond(expr->args));
+	right = (Const *) cellar_without_relabel(lsecond(expr->args));
 	if (!IsA(right, Const) || right->constisnull || !as_double(right->constvalue, right->consttype, constant))
 		*constant = NAN;
 	name = get_opname(expr->opno);
@@ -201,7 +193,7 @@ value_range(PlannerInfo *root, Node *node, Range *range)
 	char		operator;
 
 	check_stack_depth();
-	node = without_relabel(node);
+	node = cellar_without_relabel(node);
 	if (IsA(node, Var))
 		return column_range(root, (Var *) node, range);
 	if (IsA(node, FuncExpr))
@@ -330,7 +322,7 @@ values_max(PlannerInfo *root, Node *node)
 	char		operator;
 
 	check_stack_depth();
-	node = without_relabel(node);
+	node = cellar_without_relabel(node);
 	if (IsA(node, Var))
 		return INFINITY;
 	if (exprType(node) == BOOLOID)

@@ -33,14 +33,6 @@
 
 static bool has_kernel(PlannerInfo *root, Node *node, Cost *operands);
 
-static Node *
-without_relabel(Node *node)
-{
-	while (IsA(node, RelabelType))
-		node = (Node *) ((RelabelType *) node)->arg;
-	return node;
-}
-
 static Cost
 expression_cost(PlannerInfo *root, Node *node)
 {
@@ -74,6 +66,21 @@ is_number(Oid type)
 	}
 }
 
+/* Returns whether the cell computes all conditions of a CASE over vectors. */
+static bool
+conditions_are_vectors(PlannerInfo *root, CaseExpr *expr)
+{
+	Cost		operands = 0;
+	ListCell   *lc;
+
+	foreach(lc, expr->args)
+	{
+		if (!has_kernel(root, (Node *) lfirst_node(CaseWhen, lc)->expr, &operands))
+			return false;
+	}
+	return expr->arg == NULL && operands == 0;
+}
+
 /* Returns whether the cell computes the expression over vectors of numbers. */
 static bool
 is_vector(PlannerInfo *root, Node *node)
@@ -81,9 +88,8 @@ is_vector(PlannerInfo *root, Node *node)
 	Oid			function;
 	List	   *args;
 	ListCell   *lc;
-	Cost		operands = 0;
 
-	node = without_relabel(node);
+	node = cellar_without_relabel(node);
 	if (!cellar_depends_on_row(node))
 		return true;
 	switch (nodeTag(node))
@@ -105,17 +111,14 @@ is_vector(PlannerInfo *root, Node *node)
 			args = ((CoalesceExpr *) node)->args;
 			break;
 		case T_CaseExpr:
-			if (((CaseExpr *) node)->arg != NULL || !is_number(exprType(node)))
+			if (!is_number(exprType(node)) || !conditions_are_vectors(root, (CaseExpr *) node))
 				return false;
 			foreach(lc, ((CaseExpr *) node)->args)
 			{
-				CaseWhen   *when = lfirst_node(CaseWhen, lc);
-
-				if (!has_kernel(root, (Node *) when->expr, &operands) || !is_vector(root, (Node *) when->result))
+				if (!is_vector(root, (Node *) lfirst_node(CaseWhen, lc)->result))
 					return false;
 			}
-			return operands == 0 &&
-				(((CaseExpr *) node)->defresult == NULL || is_vector(root, (Node *) ((CaseExpr *) node)->defresult));
+			return ((CaseExpr *) node)->defresult == NULL || is_vector(root, (Node *) ((CaseExpr *) node)->defresult);
 		default:
 			return false;
 	}
@@ -138,7 +141,7 @@ add_operand(PlannerInfo *root, Node *node, Cost *operands)
 {
 	int			operators = exprType(node) == NUMERICOID ? CONDITION_OPERATORS : OPERAND_OPERATORS;
 
-	node = without_relabel(node);
+	node = cellar_without_relabel(node);
 	if (!IsA(node, Var))
 		*operands += operators * cpu_operator_cost + expression_cost(root, node);
 }
@@ -159,8 +162,8 @@ has_call_kernel(PlannerInfo *root, Node *node, Oid function, List *args, Cost *o
 	}
 	if (list_length(args) != 2)
 		return false;
-	left = without_relabel(linitial(args));
-	right = without_relabel(lsecond(args));
+	left = cellar_without_relabel(linitial(args));
+	right = cellar_without_relabel(lsecond(args));
 	switch (class)
 	{
 		case CELLAR_FUNCTION_EQUALITY:
@@ -197,7 +200,7 @@ has_kernel(PlannerInfo *root, Node *node, Cost *operands)
 {
 	ListCell   *lc;
 
-	node = without_relabel(node);
+	node = cellar_without_relabel(node);
 	if (!cellar_depends_on_row(node))
 		return true;
 	switch (nodeTag(node))
@@ -212,7 +215,7 @@ has_kernel(PlannerInfo *root, Node *node, Cost *operands)
 			}
 			return true;
 		case T_NullTest:
-			return IsA(without_relabel((Node *) ((NullTest *) node)->arg), Var);
+			return IsA(cellar_without_relabel((Node *) ((NullTest *) node)->arg), Var);
 		case T_BooleanTest:
 			return (((BooleanTest *) node)->booltesttype == IS_TRUE || ((BooleanTest *) node)->booltesttype == IS_FALSE) &&
 				has_kernel(root, (Node *) ((BooleanTest *) node)->arg, operands);
@@ -229,7 +232,7 @@ has_kernel(PlannerInfo *root, Node *node, Cost *operands)
 				/* = ANY and <> ALL */
 				if (cellar_function_class(expr->opfuncid) != CELLAR_FUNCTION_EQUALITY ||
 					expr->useOr != op_hashjoinable(expr->opno, type) ||
-					!(has_set || IsA(without_relabel(linitial(expr->args)), Var)))
+					!(has_set || IsA(cellar_without_relabel(linitial(expr->args)), Var)))
 					return false;
 				add_operand(root, linitial(expr->args), operands);
 				return true;
@@ -250,20 +253,16 @@ static bool
 is_choice(PlannerInfo *root, Node *node)
 {
 	CaseExpr   *choice = (CaseExpr *) node;
-	Cost		operands = 0;
 	ListCell   *lc;
 
-	if (!IsA(node, CaseExpr) || choice->arg != NULL ||
-		(choice->defresult != NULL && !IsA(choice->defresult, Const)))
+	if (!IsA(node, CaseExpr) || (choice->defresult != NULL && !IsA(choice->defresult, Const)))
 		return false;
 	foreach(lc, choice->args)
 	{
-		CaseWhen   *when = lfirst_node(CaseWhen, lc);
-
-		if (!IsA(when->result, Const) || !has_kernel(root, (Node *) when->expr, &operands))
+		if (!IsA(lfirst_node(CaseWhen, lc)->result, Const))
 			return false;
 	}
-	return operands == 0;
+	return conditions_are_vectors(root, choice);
 }
 
 /* Returns whether the cell computes the expression row by row, not over vectors. */
@@ -274,7 +273,7 @@ cellar_is_interpreted(PlannerInfo *root, Node *expr)
 
 	if (exprType(expr) == BOOLOID)
 		return !has_kernel(root, expr, &operands) || operands > 0;
-	expr = without_relabel(expr);
+	expr = cellar_without_relabel(expr);
 	return !IsA(expr, Var) && !is_choice(root, expr) && !is_vector(root, expr);
 }
 

@@ -241,6 +241,15 @@ value_offloadable(Node *node, OffloadContext *context, bool conditional)
 	return true;
 }
 
+/* Returns the expression below casts that do not change the value's representation. */
+Node *
+cellar_without_relabel(Node *node)
+{
+	while (IsA(node, RelabelType))
+		node = (Node *) ((RelabelType *) node)->arg;
+	return node;
+}
+
 /* Returns whether the time zone of the session never differs from UTC, as the cell assumes. */
 static bool
 session_is_in_utc(void)
@@ -250,11 +259,11 @@ session_is_in_utc(void)
 	return pg_get_timezone_offset(session_timezone, &offset) && offset == 0;
 }
 
-/* Returns whether AT TIME ZONE with this name means UTC.  Abbreviations take precedence, and could name another zone. */
+/* Returns whether AT TIME ZONE 'UTC' means UTC: abbreviations take precedence over names, and could be those of another zone. */
 static bool
-name_is_utc(Datum zone)
+utc_is_utc(void)
 {
-	return DatumGetTimestamp(DirectFunctionCall2(timestamptz_zone, zone, TimestampTzGetDatum(0))) == 0;
+	return DatumGetTimestamp(DirectFunctionCall2(timestamptz_zone, CStringGetTextDatum("UTC"), TimestampTzGetDatum(0))) == 0;
 }
 
 /*
@@ -274,13 +283,13 @@ cellar_agrees_with_utc(Oid function)
 		case F_TIMESTAMPTZ_TIMESTAMP:
 			return session_is_in_utc();
 		case F_TIMEZONE_TEXT_TIMESTAMPTZ:
-			return name_is_utc(CStringGetTextDatum("UTC"));
+			return utc_is_utc();
 		default:
 			return true;
 	}
 }
 
-/* Returns whether the zone of AT TIME ZONE is UTC. */
+/* Returns whether the zone of AT TIME ZONE has the name of UTC. */
 static bool
 zone_is_utc(Const *zone)
 {
@@ -289,7 +298,7 @@ zone_is_utc(Const *zone)
 	if (!IsA(zone, Const) || zone->constisnull)
 		return false;
 	name = TextDatumGetCString(zone->constvalue);
-	return (pg_strcasecmp(name, "UTC") == 0 || pg_strcasecmp(name, "Etc/UTC") == 0) && name_is_utc(zone->constvalue);
+	return pg_strcasecmp(name, "UTC") == 0 || pg_strcasecmp(name, "Etc/UTC") == 0;
 }
 
 /* Returns whether the cell supports a regular expression in a call of the function. */

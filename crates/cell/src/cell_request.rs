@@ -96,7 +96,8 @@ fn connect_error(error: io::Error) -> io::Error {
     }
 }
 
-/// Connects without waiting: if too many other connections wait for the listener, the error is [`io::ErrorKind::WouldBlock`]. Sends and receives on the connection fail after `timeout`.
+/// Connects without waiting: if too many other connections wait for the listener, the error is [`io::ErrorKind::WouldBlock`].
+/// Sends and receives on the connection fail after `timeout`.
 pub fn connect(socket: &Path, timeout: Duration) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let stream = UnixStream::from(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?);

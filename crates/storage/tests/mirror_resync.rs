@@ -28,11 +28,13 @@ fn change_without_second(volume: &Volume, folder: &Path, ino: Ino, seed: u64) ->
     read_all(volume, ino)
 }
 
-/// Checks that the second disk alone has the content of the file.
-fn check_second_alone(folder: &Path, name: &str, expected: &[u8]) {
+/// Closes the volume, and checks that the second disk alone has the content of the file.
+fn close_and_check_second(volume: Arc<Volume>, folder: &Path, expected: &[u8]) {
+    volume.close().unwrap();
+    drop(volume);
     std::fs::rename(folder.join("disk0"), folder.join("lost")).unwrap();
     let volume = open_with(folder, 2, || VolumeOptions { force_degraded: true, ..mirrored() });
-    assert!(read_all(&volume, volume.resolve(name).unwrap()) == expected);
+    assert!(read_all(&volume, volume.resolve("file").unwrap()) == expected);
     volume.close().unwrap();
 }
 
@@ -62,9 +64,7 @@ fn a_stop_ends_a_resync_and_the_next_start_continues() {
 
     let volume = open_with(folder.path(), 2, || VolumeOptions { online_returned_disks: true, ..mirrored() });
     wait_for_resync(&volume);
-    volume.close().unwrap();
-    drop(volume);
-    check_second_alone(folder.path(), "file", &expected);
+    close_and_check_second(volume, folder.path(), &expected);
 }
 
 #[test]
@@ -89,9 +89,7 @@ fn of_two_resyncs_of_a_disk_one_brings_it_online() {
         }
         assert_eq!(modes(&volume), [DiskMode::Online; 2], "round {round}");
     }
-    volume.close().unwrap();
-    drop(volume);
-    check_second_alone(folder.path(), "file", &expected);
+    close_and_check_second(volume, folder.path(), &expected);
 }
 
 #[test]
@@ -119,9 +117,7 @@ fn a_commit_during_a_resync_does_not_use_the_metadata_from_before_the_disk_was_o
     });
     assert_eq!(modes(&volume), [DiskMode::Online; 2]);
     let expected = read_all(&volume, ino);
-    volume.close().unwrap();
-    drop(volume);
-    check_second_alone(folder.path(), "file", &expected);
+    close_and_check_second(volume, folder.path(), &expected);
 }
 
 #[test]
@@ -151,9 +147,7 @@ fn a_disk_that_goes_offline_and_returns_during_a_commit_stays_in_its_resync() {
     });
     assert_eq!(modes(&volume), [DiskMode::Online; 2]);
     let expected = read_all(&volume, ino);
-    volume.close().unwrap();
-    drop(volume);
-    check_second_alone(folder.path(), "file", &expected);
+    close_and_check_second(volume, folder.path(), &expected);
 }
 
 #[test]
@@ -178,9 +172,7 @@ fn a_disk_that_fails_during_its_resync_can_return_again() {
             volume.online_disk(second(folder.path())).unwrap();
         }
         let expected = read_all(&volume, ino);
-        volume.close().unwrap();
-        drop(volume);
-        check_second_alone(folder.path(), "file", &expected);
+        close_and_check_second(volume, folder.path(), &expected);
     }
     assert!(interrupted > 3, "the disk failed in {interrupted} resyncs only");
 }

@@ -391,6 +391,7 @@ extern bool cellar_condition_offloadable(PlannerInfo *root, Node *expr, Index va
 extern bool cellar_expression_offloadable(Node *expr, Index varno, const char **reason);
 extern bool cellar_depends_on_row(Node *expr);
 extern bool cellar_catchable(Node *expr);
+extern Node *cellar_without_relabel(Node *node);
 extern bool cellar_agrees_with_utc(Oid function);
 extern Oid	cellar_min_max_function(const MinMaxExpr *expr);
 

@@ -289,7 +289,7 @@ impl Volume {
         self.lacking_files.get()
     }
 
-    /// Applies limits of databases to the flash cache. They may change later; the first call counts.
+    /// Applies limits of databases to the flash cache. They may change later. Later calls have no effect.
     pub fn set_flash_limits(&self, limits: Arc<FlashLimits>) {
         if let Some(flash) = self.group.flash() {
             flash.set_limits(limits);

@@ -1,20 +1,27 @@
 //! Limits of databases.
 
-use super::{PAGE, folder, open};
+use super::{Cell, PAGE, folder, open};
 use crate::iorm::FlashLimits;
 use crate::request::{DatabaseId, Origin, within};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 const OTHER: DatabaseId = DatabaseId(7);
 
+/// A cell whose file has pages of the byte 3 that are not cached, and the limits of databases: none yet.
+fn open_with_limits(folder: &Path, segments: u64, pages: usize) -> (Cell, Arc<FlashLimits>) {
+    let cell = open(folder, segments);
+    cell.file.write_at(&vec![3; pages * PAGE as usize], 0).unwrap();
+    let limits = Arc::new(FlashLimits::default());
+    cell.cache.set_limits(limits.clone());
+    (cell, limits)
+}
+
 #[test]
 fn a_database_at_its_limit_fills_the_cache_no_more_and_keeps_what_it_has() {
     let folder = folder();
-    let cell = open(folder.path(), 20);
-    cell.file.write_at(&vec![3; 64 * PAGE as usize], 0).unwrap();
-    let limits = Arc::new(FlashLimits::default());
-    cell.cache.set_limits(limits.clone());
+    let (cell, limits) = open_with_limits(folder.path(), 20, 64);
     let of = |database| Origin { database, ..Origin::default() };
     let hits =
         |database, pages: std::ops::Range<u64>| within(of(database), || pages.filter(|page| cell.read(*page)).count());
@@ -24,7 +31,7 @@ fn a_database_at_its_limit_fills_the_cache_no_more_and_keeps_what_it_has() {
     assert_eq!(hits(DatabaseId(1), 0..8), 4, "as many as the limit permits");
     assert_eq!(cell.cache.bytes_of_databases().get(&DatabaseId(1)), Some(&(4 * PAGE)));
 
-    // Another database has no limit. A page belongs to the database that used its file last.
+    // Another database has no limit. A page belongs to the database that read its file last.
     assert_eq!(hits(OTHER, 8..16), 0);
     assert_eq!(hits(OTHER, 8..16), 8);
     assert_eq!(cell.cache.bytes_of_databases().get(&OTHER), Some(&(12 * PAGE)));
@@ -47,10 +54,7 @@ fn a_database_at_its_limit_fills_the_cache_no_more_and_keeps_what_it_has() {
 #[test]
 fn pages_that_were_cached_before_a_limit_was_set_or_changed_count() {
     let folder = folder();
-    let cell = open(folder.path(), 20);
-    cell.file.write_at(&vec![3; 64 * PAGE as usize], 0).unwrap();
-    let limits = Arc::new(FlashLimits::default());
-    cell.cache.set_limits(limits.clone());
+    let (cell, limits) = open_with_limits(folder.path(), 20, 64);
     let database = DatabaseId(1);
     let hits = |pages: std::ops::Range<u64>| {
         within(Origin { database, ..Origin::default() }, || pages.filter(|page| cell.read(*page)).count())
@@ -73,10 +77,7 @@ fn pages_that_were_cached_before_a_limit_was_set_or_changed_count() {
 #[test]
 fn reads_count_with_the_pages_that_they_fill() {
     let folder = folder();
-    let cell = open(folder.path(), 40);
-    cell.file.write_at(&vec![3; 128 * PAGE as usize], 0).unwrap();
-    let limits = Arc::new(FlashLimits::default());
-    cell.cache.set_limits(limits.clone());
+    let (cell, limits) = open_with_limits(folder.path(), 40, 128);
     let database = DatabaseId(1);
     limits.set(database, Some(4 * PAGE));
     let read = |offset: u64, length: usize| {

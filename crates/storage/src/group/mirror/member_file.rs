@@ -57,6 +57,7 @@ impl DiskFile for MemberFile {
     fn is_open(&self) -> bool {
         self.0.read().is_some()
     }
+
     fn len(&self) -> io::Result<u64> {
         self.opened()?.len()
     }
