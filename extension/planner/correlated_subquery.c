@@ -41,15 +41,17 @@
 #include "cellar/compat.h"
 #include "cellar/planner.h"
 
-/* Returns whether the table is on a cell and large enough for a Smart Scan. */
+/*
+ * Returns whether the table is on a cell.  Its size does not matter: many executions of a
+ * subquery over a small table take long, too.
+ */
 static bool
-is_large_table_on_cell(Oid relid)
+is_table_on_cell(Oid relid)
 {
 	Relation	relation = table_open(relid, NoLock);	/* the rewriter has locked it */
 	CellarLocation location;
 	bool		suitable = cellar_relation_unsuitable(relation) == NULL &&
-		(cellar_plan_display == CELLAR_DISPLAY_ALWAYS || cellar_relation_location(relation, &location)) &&
-		RelationGetNumberOfBlocks(relation) >= (BlockNumber) cellar_min_scan_size;
+		(cellar_plan_display == CELLAR_DISPLAY_ALWAYS || cellar_relation_location(relation, &location));
 
 	table_close(relation, NoLock);
 	return suitable;
@@ -65,9 +67,9 @@ higher_level_walker(Node *node, void *context)
 	return expression_tree_walker(node, higher_level_walker, context);
 }
 
-/* Returns whether the query reads a table that is on a cell and large enough for a Smart Scan. */
+/* Returns whether the query reads a table that is on a cell. */
 static bool
-reads_large_table_on_cell(const Query *query)
+reads_table_on_cell(const Query *query)
 {
 	ListCell   *lc;
 
@@ -75,7 +77,7 @@ reads_large_table_on_cell(const Query *query)
 	{
 		const RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
 
-		if (rte->rtekind == RTE_RELATION && is_large_table_on_cell(rte->relid))
+		if (rte->rtekind == RTE_RELATION && is_table_on_cell(rte->relid))
 			return true;
 	}
 	return false;
@@ -98,14 +100,14 @@ is_simple_range(const Query *query, const RangeTblEntry *rte, bool *on_cell)
 		cte = cellar_find_cte(query, rte, 1);
 		if (cte == NULL || cellar_query_may_fail(cte))
 			return false;
-		*on_cell |= reads_large_table_on_cell(cte);
+		*on_cell |= reads_table_on_cell(cte);
 		return true;
 	}
 	if (rte->rtekind != RTE_RELATION || rte->tablesample != NULL ||
 		(rte->relkind != RELKIND_RELATION && rte->relkind != RELKIND_MATVIEW) || rte->securityQuals != NIL ||
 		!cellar_has_stored_columns(rte->relid))
 		return false;
-	*on_cell |= is_large_table_on_cell(rte->relid);
+	*on_cell |= is_table_on_cell(rte->relid);
 	return true;
 }
 

@@ -429,7 +429,7 @@ plan_with_join_filters(Query *parse, const char *query_string, int cursor_option
 	PlannedStmt *statement = plan(parse, query_string, cursor_options, parameters CELLAR_PLANNER_ARGUMENT);
 	FilterContext context = {0};
 
-	if (unnested != NULL && !cellar_may_be_current_of(statement, parameters))
+	if (unnested != NULL && cellar_may_unnest(statement, parameters))
 	{
 		List	   *first_notes = cellar_save_notes();
 		PlannedStmt *other;

@@ -46,6 +46,9 @@
  */
 #define UNNESTED_COST_FRACTION	0.25
 
+/* A statement that costs less is not planned twice: the second plan would take longer than it saves. */
+#define UNNESTED_COST_MIN	1000
+
 /* The reciprocal of the selectivity of a comparison with a subquery. */
 #define ROWS_PER_MATCH	3
 
@@ -126,8 +129,8 @@ is_command(MemoryContext portal)
  * Returns whether WHERE CURRENT OF might need the current row of the plan.  A plan
  * that is made for values of parameters is executed only once.
  */
-bool
-cellar_may_be_current_of(const PlannedStmt *statement, ParamListInfo parameters)
+static bool
+may_be_current_of(const PlannedStmt *statement, ParamListInfo parameters)
 {
 	MemoryContext portal = newest_portal();
 
@@ -225,6 +228,25 @@ add_join_subqueries(Plan *plan, void *arg)
 	add_call_costs((Node *) ((HashJoin *) plan)->join.joinqual, &call);
 	if (call > 0)
 		subqueries->cost += call * condition_calls(subqueries->statement, plan);
+}
+
+/* Returns the cost of a statement with correlated subqueries. */
+static Cost
+cost_with_subqueries(PlannedStmt *statement)
+{
+	JoinSubqueries subqueries = {.statement = statement};
+
+	cellar_visit_plans(statement, add_join_subqueries, &subqueries);
+	return statement->planTree->total_cost + subqueries.cost;
+}
+
+/* Returns whether a second plan, without correlated subqueries, may replace that of the statement and pay. */
+bool
+cellar_may_unnest(PlannedStmt *statement, ParamListInfo parameters)
+{
+	if (may_be_current_of(statement, parameters))
+		return false;
+	return cellar_cost_factor == 0 || cost_with_subqueries(statement) >= UNNESTED_COST_MIN;
 }
 
 /* The tables of index scans in the subqueries of a statement. */
@@ -369,7 +391,6 @@ repeated_reads_cost(const PlannedStmt *statement)
 bool
 cellar_is_unnested_cheaper(PlannedStmt *statement, PlannedStmt *unnested)
 {
-	JoinSubqueries subqueries = {.statement = statement};
 	Cost		cost;
 	double		fraction;
 
@@ -377,8 +398,7 @@ cellar_is_unnested_cheaper(PlannedStmt *statement, PlannedStmt *unnested)
 		return true;
 	if (CellarPlanDisabledNodes(unnested->planTree) > CellarPlanDisabledNodes(statement->planTree))
 		return false;
-	cellar_visit_plans(statement, add_join_subqueries, &subqueries);
-	cost = statement->planTree->total_cost + subqueries.cost;
+	cost = cost_with_subqueries(statement);
 	fraction = cost_fraction(statement);
 	if (fraction <= UNNESTED_COST_FRACTION && unnested->planTree->total_cost >= cost - repeated_reads_cost(statement))
 		return false;

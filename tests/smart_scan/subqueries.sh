@@ -193,6 +193,15 @@ notes_of_plans() {
     check "the notes are those of the plan that is executed: ${notes//$'\n'/ }" test "$notes" = $'1\n0'
 }
 
+# A subquery over a small table becomes a join with groups, too, unless the statement is cheap.
+small_tables() {
+    local cluster=$1 plans rows condition="WHERE g.low > (SELECT avg(h.low) FROM goods h WHERE h.kind = g.kind)"
+    plans=$(for rows in 400 5; do
+        sql "$cluster" postgres -c "EXPLAIN (COSTS OFF) SELECT count(*) FROM (SELECT * FROM goods LIMIT $rows) g $condition" | grep -o 'Hash Join\|SubPlan 1$'
+    done)
+    check "a subquery over a small table becomes a join, unless the statement is cheap: ${plans//$'\n'/ }" test "$plans" = $'Hash Join\nSubPlan 1'
+}
+
 # Conditions with more values than fit into a request are left to PostgreSQL: two arrays of 10 MiB.
 large_requests() {
     local cluster=$1 answers plan query="SELECT count(*), sum(id) FROM sold WHERE id % 7 = 2 OR"
@@ -228,6 +237,7 @@ subqueries() {
         <<<"$(sql "$cluster" postgres -c "$SUBQUERY_SETTINGS" -c "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) ${SUBQUERY_STATEMENTS[13]}")"
     current_of "$cluster"
     notes_of_plans "$cluster"
+    small_tables "$cluster"
     large_requests "$cluster"
     sql "$cluster" postgres -c "DROP VIEW quotients, plain_view" -c "DROP TABLE sold, goods, emptied, keyed" -c "DROP COLLATION loose" -c "DROP SEQUENCE executed" \
         -c "DROP DOMAIN positive" -c "DROP FUNCTION is_positive" >/dev/null

@@ -632,7 +632,7 @@ extern Query *cellar_unnest_subqueries(const Query *query);
 
 /* unnested_plan.c */
 
-extern bool cellar_may_be_current_of(const PlannedStmt *statement, ParamListInfo parameters);
+extern bool cellar_may_unnest(PlannedStmt *statement, ParamListInfo parameters);
 extern bool cellar_is_unnested_cheaper(PlannedStmt *statement, PlannedStmt *unnested);
 
 #endif							/* CELLAR_PLANNER_H */
