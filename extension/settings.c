@@ -85,7 +85,7 @@ cellar_define_settings(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("cellar.unnest_subqueries",
-							 "Enables joins with groups in place of correlated subqueries with aggregates.",
+							 "Lets groups that are computed once replace correlated subqueries with aggregates, or of EXISTS.",
 							 "The planner plans such a statement in both forms and chooses by cost.",
 							 &cellar_unnest_subqueries_enabled,
 							 true,

@@ -112,7 +112,7 @@ is_simple_range(const Query *query, const RangeTblEntry *rte, bool *on_cell)
 }
 
 /*
- * Returns whether the subquery is an aggregation of a join of tables, or of queries of WITH,
+ * Returns whether the subquery is a join of tables, or of queries of WITH, perhaps aggregated,
  * without anything else, and one of the tables is on a cell.
  */
 static bool
@@ -121,12 +121,11 @@ has_simple_form(const Query *query, const Query *subquery)
 	bool		on_cell = false;
 	ListCell   *lc;
 
-	if (subquery->commandType != CMD_SELECT || !subquery->hasAggs || subquery->hasWindowFuncs ||
-		subquery->hasTargetSRFs || subquery->hasSubLinks || subquery->hasDistinctOn || subquery->hasModifyingCTE ||
+	if (subquery->commandType != CMD_SELECT || subquery->hasWindowFuncs || subquery->hasTargetSRFs ||
+		subquery->hasSubLinks || subquery->hasDistinctOn || subquery->hasModifyingCTE ||
 		subquery->cteList != NIL || subquery->setOperations != NULL || subquery->groupClause != NIL ||
 		subquery->groupingSets != NIL || subquery->havingQual != NULL || subquery->distinctClause != NIL ||
-		subquery->sortClause != NIL || subquery->limitOffset != NULL || subquery->limitCount != NULL ||
-		list_length(subquery->targetList) != 1)
+		subquery->sortClause != NIL || subquery->limitOffset != NULL || subquery->limitCount != NULL)
 		return false;
 	foreach(lc, subquery->rtable)
 	{
@@ -303,6 +302,18 @@ remove_conditions(Node *node)
 }
 
 /*
+ * Finds the keys of the groups, and the other conditions of the subquery.  Returns false if the
+ * subquery cannot be computed as groups.
+ */
+bool
+cellar_find_group_keys(CellarUnnesting *unnesting)
+{
+	return has_simple_form(unnesting->query, unnesting->subquery) &&
+		add_conditions(unnesting, (Node *) unnesting->subquery->jointree) && unnesting->keys != NIL &&
+		!outer_column_walker((Node *) unnesting->equalities, unnesting->query);
+}
+
+/*
  * Replaces the aggregates of an expression by columns of the groups, and adds them to
  * the list.
  */
@@ -336,16 +347,14 @@ cellar_analyze_correlated_subquery(CellarUnnesting *unnesting)
 	Query	   *subquery = unnesting->subquery;
 	Node	   *expr;
 
-	if (!has_simple_form(unnesting->query, subquery) || !add_conditions(unnesting, (Node *) subquery->jointree) ||
-		unnesting->keys == NIL)
+	if (!subquery->hasAggs || list_length(subquery->targetList) != 1 || !cellar_find_group_keys(unnesting))
 		return NULL;
 	expr = (Node *) linitial_node(TargetEntry, subquery->targetList)->expr;
 	if (may_fail(unnesting, expr))
 		return NULL;
 	expr = replace_aggregates(expr, unnesting);
 	if (unnesting->aggregates == NIL || contain_vars_of_level((Node *) unnesting->aggregates, 1) ||
-		outer_column_walker(expr, unnesting->query) ||
-		outer_column_walker((Node *) unnesting->equalities, unnesting->query))
+		outer_column_walker(expr, unnesting->query))
 		return NULL;
 	unnesting->resolved = (List *) replace_columns((Node *) unnesting->aggregates, unnesting);
 	expr = copyObject(expr);
@@ -353,13 +362,11 @@ cellar_analyze_correlated_subquery(CellarUnnesting *unnesting)
 	return expr;
 }
 
-/* Makes the subquery return the groups, and adds it to the range table of the outer query. */
+/* Makes the subquery return the groups: a row of keys and aggregates for each. */
 void
-cellar_add_groups(CellarUnnesting *unnesting)
+cellar_group_subquery(CellarUnnesting *unnesting)
 {
-	Query	   *query = unnesting->query;
 	Query	   *subquery = unnesting->subquery;
-	ParseNamespaceItem *item;
 	ListCell   *lc;
 
 	subquery->targetList = NIL;
@@ -388,8 +395,17 @@ cellar_add_groups(CellarUnnesting *unnesting)
 	remove_conditions((Node *) subquery->jointree);
 	subquery->jointree->quals = unnesting->conditions == NIL ? NULL :
 		(Node *) make_ands_explicit(unnesting->conditions);
+}
 
-	item = addRangeTableEntryForSubquery(make_parsestate(NULL), subquery, makeAlias("groups", NIL), false, false);
+/* Makes the subquery return the groups, and adds it to the range table of the outer query. */
+void
+cellar_add_groups(CellarUnnesting *unnesting)
+{
+	Query	   *query = unnesting->query;
+	ParseNamespaceItem *item;
+
+	cellar_group_subquery(unnesting);
+	item = addRangeTableEntryForSubquery(make_parsestate(NULL), unnesting->subquery, makeAlias("groups", NIL), false, false);
 	query->rtable = lappend(query->rtable, item->p_rte);
 	Assert(list_length(query->rtable) == unnesting->rtindex);
 }

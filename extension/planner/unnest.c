@@ -18,6 +18,9 @@
  * not true for such a row, for which count is 0 and other aggregates are NULL.  A left
  * join replaces a subquery in another condition, or in the select list.
  *
+ * EXISTS beside OR, in CASE or in the select list becomes IN over groups, which PostgreSQL
+ * computes once (exists_subquery.c).
+ *
  * The join evaluates some expressions for other rows than the original condition.
  * These must not raise errors: the expressions in the subquery, the condition, and the
  * columns of views in them (query_columns.c).  PostgreSQL promises no order for the
@@ -47,6 +50,7 @@ typedef struct ReplaceContext
 	Query	   *query;
 	bool		grouped;		/* only arguments of aggregates are replaced */
 	bool		in_aggregate;
+	bool		hashed;			/* EXISTS is replaced */
 	List	   *unnestings;		/* CellarUnnesting */
 } ReplaceContext;
 
@@ -62,6 +66,13 @@ replace_subqueries(Node *node, void *arg)
 
 	if (node == NULL)
 		return NULL;
+	if (IsA(node, SubLink) && sublink->subLinkType == EXISTS_SUBLINK && (!context->grouped || context->in_aggregate))
+	{
+		Node	   *expr = cellar_replace_exists(context->query, sublink);
+
+		context->hashed |= expr != NULL;
+		return expr != NULL ? expr : node;
+	}
 	if (IsA(node, SubLink) && sublink->subLinkType == EXPR_SUBLINK && (!context->grouped || context->in_aggregate))
 	{
 		CellarUnnesting *unnesting = palloc0(sizeof(CellarUnnesting));
@@ -235,6 +246,15 @@ add_groups(List *unnestings)
 		cellar_add_groups(lfirst(lc));
 }
 
+/* Returns whether the condition is EXISTS or NOT EXISTS, which PostgreSQL makes a semijoin or an antijoin. */
+static bool
+is_exists(const Node *condition)
+{
+	if (is_notclause(condition))
+		condition = (const Node *) get_notclausearg(condition);
+	return IsA(condition, SubLink) && ((const SubLink *) condition)->subLinkType == EXISTS_SUBLINK;
+}
+
 /*
  * Replaces the subqueries of a condition of WHERE, if all can be replaced.
  * Returns the new conditions, or NIL.
@@ -246,13 +266,16 @@ unnest_condition(Query *query, Node *condition)
 	List	   *inner = NIL;
 	List	   *outer = NIL;
 	List	   *conditions;
+	bool		may_fail_elsewhere;
 	ListCell   *lc;
 
-	if (!checkExprHasSubLink(condition) || cellar_columns_may_fail(query, condition))
+	if (!checkExprHasSubLink(condition) || is_exists(condition))
 		return NIL;
+	may_fail_elsewhere = cellar_columns_may_fail(query, condition);
 	condition = replace_subqueries(condition, &context);
-	if (context.unnestings == NIL || expression_returns_set(condition) ||
-		may_fail(condition, &context))
+	if (context.unnestings == NIL)
+		return context.hashed ? list_make1(condition) : NIL;
+	if (may_fail_elsewhere || expression_returns_set(condition) || may_fail(condition, &context))
 		return NIL;
 	foreach(lc, context.unnestings)
 	{
@@ -323,7 +346,7 @@ unnest_select_list(Query *query)
 		context.grouped = query->hasAggs || query->groupClause != NIL || query->groupingSets != NIL ||
 			query->havingQual != NULL;
 		expr = replace_subqueries((Node *) entry->expr, &context);
-		if (context.unnestings == NIL)
+		if (context.unnestings == NIL && !context.hashed)
 			continue;
 		add_groups(context.unnestings);
 		foreach(unnesting, context.unnestings)
@@ -372,7 +395,7 @@ has_sublink_walker(Node *node, void *context)
 		return false;
 	if (IsA(node, Query))
 		return query_tree_walker((Query *) node, has_sublink_walker, context, 0);
-	if (IsA(node, SubLink) && ((SubLink *) node)->subLinkType == EXPR_SUBLINK)
+	if (IsA(node, SubLink) && (((SubLink *) node)->subLinkType == EXPR_SUBLINK || ((SubLink *) node)->subLinkType == EXISTS_SUBLINK))
 		return true;
 	return expression_tree_walker(node, has_sublink_walker, context);
 }

@@ -99,6 +99,26 @@ SUBQUERY_STATEMENTS=(
     "SELECT count(*), sum(n), max(n) FROM (SELECT (SELECT count(*) FROM keyed o WHERE o.flags = k.flags AND o.span = k.span) AS n FROM keyed k) s"
     "SELECT count(*), sum(n), max(n) FROM (SELECT (SELECT min(o.word) || max(o.fixed) FROM keyed o WHERE o.amount = k.amount) AS t, (SELECT count(*) FROM keyed o WHERE o.amount = k.id) AS n FROM keyed k) s"
     "SELECT count(*) FROM keyed k WHERE k.amount = (SELECT min(o.amount) FROM keyed o WHERE o.word = k.word AND o.id <> 7)"
+    # EXISTS that is not a condition of WHERE by itself; keys that are NULL.
+    "SELECT count(*), sum(g.id) FROM goods g WHERE g.kind = 3 OR EXISTS (SELECT 1 FROM sold o WHERE o.item = g.id AND o.price > 170)"
+    "SELECT count(*), sum(g.id) FROM goods g WHERE g.kind = 3 OR NOT EXISTS (SELECT 1 FROM sold o WHERE g.id = o.item AND o.price > 170)"
+    "SELECT count(*) FROM goods g WHERE EXISTS (SELECT * FROM sold o WHERE o.place = g.kind) AND (EXISTS (SELECT * FROM sold o WHERE o.item = g.id AND o.id < 90) OR EXISTS (SELECT * FROM sold o, goods h WHERE o.item = g.id AND h.id = o.place AND h.kind = 8))"
+    "SELECT k.id, EXISTS (SELECT 1 FROM keyed o WHERE o.word = k.word AND o.id % 3 = 1) AS e, NOT EXISTS (SELECT 1 FROM keyed o WHERE o.amount = k.amount AND k.ratio = o.ratio AND o.id < 200) AS n FROM keyed k ORDER BY 1"
+    "SELECT count(*), count(*) FILTER (WHERE EXISTS (SELECT 1 FROM keyed o WHERE o.word = k.word AND o.day = k.day AND o.id <> 4)) FROM keyed k"
+    "SELECT k.id FROM keyed k WHERE CASE WHEN k.id > 300 THEN NOT EXISTS (SELECT 1 FROM keyed o WHERE o.word = k.fixed AND o.id < 400) ELSE EXISTS (SELECT 1 FROM keyed o WHERE o.ratio = k.id) END ORDER BY 1"
+    "SELECT count(*) FROM keyed k WHERE k.id < 4 OR EXISTS (SELECT 1 FROM keyed o WHERE o.loose = k.loose AND o.id < 9) OR EXISTS (SELECT 1 FROM keyed o WHERE o.day = k.moment AND o.id < 9)"
+    "SELECT g.kind, count(*), bool_or(EXISTS (SELECT 1 FROM sold o WHERE o.item = g.id AND o.id > 7990)) FROM goods g GROUP BY 1 ORDER BY 1"
+    "SELECT EXISTS (SELECT 1 FROM sold o WHERE o.place = g.kind * 10) AS e, count(*) FROM goods g GROUP BY 1 ORDER BY 1"
+    "SELECT g.kind FROM goods g GROUP BY 1 HAVING EXISTS (SELECT 1 FROM sold o WHERE o.place = g.kind) OR max(g.id) > 398 ORDER BY 1"
+    "SELECT count(*) FROM goods g WHERE g.id = 1 OR EXISTS (SELECT 1 FROM emptied o WHERE o.id = g.id)"
+    "SELECT count(*) FROM goods g WHERE g.id = 1 OR EXISTS (SELECT 1 FROM sold o WHERE o.item = g.id AND o.place > g.low)"
+    "SELECT count(*) FROM goods g WHERE g.id = 1 OR EXISTS (SELECT 1 FROM sold o WHERE o.item = g.id LIMIT 1) OR EXISTS (SELECT max(o.id) FROM sold o WHERE o.item = g.id) OR EXISTS (SELECT DISTINCT o.id FROM sold o WHERE o.item = g.id)"
+    "SELECT count(*) FROM goods g WHERE g.low > (SELECT max(o.price) FROM sold o WHERE o.item = g.id) OR EXISTS (SELECT 1 FROM sold o WHERE o.item = g.id AND o.id > 7000)"
+    "SELECT count(*) FROM goods g LEFT JOIN goods h ON h.id = g.id + 200 AND (h.kind = 1 OR EXISTS (SELECT 1 FROM sold o WHERE o.item = h.id)) WHERE h.id IS NULL OR EXISTS (SELECT 1 FROM sold o WHERE o.place = h.id)"
+    "SELECT count(*) FROM goods g WHERE g.kind = 3 OR EXISTS (SELECT 1 FROM sold o LEFT JOIN goods h ON h.id = o.place AND h.kind < 5 WHERE h.low = g.low)"
+    "WITH items AS (SELECT item, sum(price) AS total FROM sold GROUP BY item) SELECT count(*) FROM goods g WHERE g.kind = 3 OR EXISTS (SELECT 1 FROM items i WHERE i.item = g.id AND i.total > 2000)"
+    "SELECT count(*) FROM quotients q WHERE q.id < 290 AND (q.id = 1 OR EXISTS (SELECT 1 FROM sold o WHERE o.item = q.quotient))"
+    "SELECT count(*) FROM goods g WHERE g.id < 299 AND (g.id = 1 OR EXISTS (SELECT 1 FROM sold o WHERE o.item = 100 / (g.id - 299)))"
     # Errors that PostgreSQL raises for some rows, or never; volatile functions.
     "SELECT g.id, (SELECT 100 / count(*) FROM sold o WHERE o.item = g.id) FROM goods g WHERE g.id < 300 ORDER BY 1"
     "SELECT g.id, (SELECT 100 / count(*) FROM sold o WHERE o.item = g.id) FROM goods g ORDER BY 1"
@@ -202,6 +222,13 @@ small_tables() {
     check "a subquery over a small table becomes a join, unless the statement is cheap: ${plans//$'\n'/ }" test "$plans" = $'Hash Join\nSubPlan 1'
 }
 
+# EXISTS beside OR becomes IN over groups.
+hashed_exists() {
+    local cluster=$1 plan
+    plan=$(sql "$cluster" postgres -c "$SUBQUERY_SETTINGS" -c "EXPLAIN (COSTS OFF) SELECT count(*) FROM goods g WHERE g.kind = 3 OR EXISTS (SELECT 1 FROM sold o, goods h WHERE o.item = g.id AND h.id = o.place AND h.kind < 5)")
+    check "EXISTS beside OR is a hash table of groups" test "$(grep -c 'hashed SubPlan\|Group Key: o.item$' <<<"$plan")" = 2
+}
+
 # Conditions with more values than fit into a request are left to PostgreSQL: two arrays of 10 MiB.
 large_requests() {
     local cluster=$1 answers plan query="SELECT count(*), sum(id) FROM sold WHERE id % 7 = 2 OR"
@@ -238,6 +265,7 @@ subqueries() {
     current_of "$cluster"
     notes_of_plans "$cluster"
     small_tables "$cluster"
+    hashed_exists "$cluster"
     large_requests "$cluster"
     sql "$cluster" postgres -c "DROP VIEW quotients, plain_view" -c "DROP TABLE sold, goods, emptied, keyed" -c "DROP COLLATION loose" -c "DROP SEQUENCE executed" \
         -c "DROP DOMAIN positive" -c "DROP FUNCTION is_positive" >/dev/null

@@ -623,8 +623,14 @@ typedef struct CellarUnnesting
 } CellarUnnesting;
 
 extern Node *cellar_analyze_correlated_subquery(CellarUnnesting *unnesting);
+extern bool cellar_find_group_keys(CellarUnnesting *unnesting);
+extern void cellar_group_subquery(CellarUnnesting *unnesting);
 extern void cellar_add_groups(CellarUnnesting *unnesting);
 extern List *cellar_group_equalities(const CellarUnnesting *unnesting);
+
+/* exists_subquery.c */
+
+extern Node *cellar_replace_exists(Query *query, const SubLink *exists);
 
 /* unnest.c */
 
