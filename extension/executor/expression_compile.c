@@ -229,6 +229,10 @@ compile_expression(Node *node, CompileContext *context)
 			compile_expression((Node *) ((RelabelType *) node)->arg, context);
 			break;
 
+		case T_CoerceViaIO:
+			compile_expression((Node *) cellar_input_call((CoerceViaIO *) node), context);
+			break;
+
 		case T_FuncExpr:
 			{
 				FuncExpr   *expr = (FuncExpr *) node;

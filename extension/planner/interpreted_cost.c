@@ -31,7 +31,20 @@
 #define OPERAND_OPERATORS		2
 #define CONDITION_OPERATORS		10
 
+/* Likewise, what an expression over jsonb costs beyond these, for its searches. */
+#define JSONB_OPERATORS			5
+
 static bool has_kernel(PlannerInfo *root, Node *node, Cost *operands);
+
+static bool
+reads_jsonb_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var) && getBaseType(((Var *) node)->vartype) == JSONBOID)
+		return true;
+	return expression_tree_walker(node, reads_jsonb_walker, context);
+}
 
 static Cost
 expression_cost(PlannerInfo *root, Node *node)
@@ -39,6 +52,8 @@ expression_cost(PlannerInfo *root, Node *node)
 	QualCost	cost;
 
 	cost_qual_eval_node(&cost, node, root);
+	if (reads_jsonb_walker(node, NULL))
+		cost.per_tuple += JSONB_OPERATORS * cpu_operator_cost;
 	return cost.per_tuple;
 }
 

@@ -19,6 +19,7 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
@@ -511,6 +512,43 @@ relabel_offloadable(RelabelType *expr)
 		((from == TEXTOID || from == VARCHAROID) && (to == TEXTOID || to == VARCHAROID));
 }
 
+/*
+ * Returns the call of an input function that a cast of text stands for, or NULL if
+ * the expression casts another type.
+ */
+FuncExpr *
+cellar_input_call(CoerceViaIO *expr)
+{
+	Oid			from = getBaseType(exprType((Node *) expr->arg));
+	Oid			function;
+	Oid			parameter;
+	List	   *args;
+
+	if (from != TEXTOID && from != VARCHAROID)
+		return NULL;
+	getTypeInputInfo(expr->resulttype, &function, &parameter);
+	args = list_make1(expr->arg);
+	if (get_func_nargs(function) == 3)
+	{
+		args = lappend(args, makeConst(OIDOID, -1, InvalidOid, sizeof(Oid), ObjectIdGetDatum(parameter), false, true));
+		args = lappend(args, makeConst(INT4OID, -1, InvalidOid, sizeof(int32), Int32GetDatum(-1), false, true));
+	}
+	return makeFuncExpr(function, expr->resulttype, args, InvalidOid, InvalidOid, COERCE_EXPLICIT_CAST);
+}
+
+static bool
+input_offloadable(CoerceViaIO *expr, OffloadContext *context, bool conditional)
+{
+	FuncExpr   *call = cellar_input_call(expr);
+
+	if (call == NULL)
+		return reject(context, psprintf("casting type %s to type %s is not offloadable",
+										format_type_be(exprType((Node *) expr->arg)),
+										format_type_be(expr->resulttype)));
+	return function_offloadable(call->funcid, InvalidOid, call->args, context) &&
+		arguments_offloadable(call->args, context, conditional, false);
+}
+
 static bool
 var_offloadable(Var *var, OffloadContext *context)
 {
@@ -559,6 +597,9 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 												format_type_be(exprType((Node *) ((RelabelType *) node)->arg)),
 												format_type_be(((RelabelType *) node)->resulttype)));
 			return expression_offloadable((Node *) ((RelabelType *) node)->arg, context, conditional);
+
+		case T_CoerceViaIO:
+			return input_offloadable((CoerceViaIO *) node, context, conditional);
 
 		case T_FuncExpr:
 			{

@@ -30,9 +30,12 @@ pub mod type_oid {
     pub const TIMESTAMPTZ: Oid = 1184;
     pub const INTERVAL: Oid = 1186;
     pub const NUMERIC: Oid = 1700;
+    pub const TEXT_ARRAY: Oid = 1009;
+    pub const CSTRING: Oid = 2275;
     pub const UUID: Oid = 2950;
     /// Stands for every enum type: requests do not name types of users.
     pub const ANYENUM: Oid = 3500;
+    pub const JSONB: Oid = 3802;
 }
 
 /// `pg_enc` of the encodings that the cell knows; strings in any other encoding are opaque bytes.

@@ -403,6 +403,10 @@ fn check_projection(table: &Table<'_>) {
                 assert_eq!(*field, "NULL", "{name}");
                 continue;
             };
+            // PostgreSQL sends jsonb as text.
+            if *oid == type_oid::JSONB {
+                continue;
+            }
             let expected = from_wire(*oid, &unhex(field));
             if matches!(table.attributes[*number as usize - 1].width, Width::Fixed(_)) {
                 assert_eq!(*datum, expected, "{name} in {line}");
@@ -475,7 +479,7 @@ fn the_table_of_functions_agrees_with_pg_proc() {
     };
     let listing = cluster.sql(
         "select oid, prosrc, proargtypes, prorettype, proisstrict from pg_proc
-         where (provolatile = 'i' or provolatile = 's' and 1184 = any (proargtypes || prorettype))
+         where (provolatile = 'i' or provolatile = 's' and (1184 = any (proargtypes || prorettype) or 2275 = proargtypes[0]))
            and prolang = 12 and not proretset",
     );
     let known: HashMap<u32, &str> = listing

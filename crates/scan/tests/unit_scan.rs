@@ -27,13 +27,32 @@ fn call(function: u32, column: u16, type_oid: u32, value: &[u8]) -> Expr {
     Expr::Call { function, collation: Collation::Bytewise, args: vec![Expr::Column(column), constant] }
 }
 
-/// Returns a predicate that encoded values decide. The constant occurs in the column or does not.
+fn equals_text(function: u32, text: Expr, value: &str) -> Expr {
+    let constant = Expr::Const { type_oid: type_oid::TEXT, value: Some(value.as_bytes().to_vec()) };
+    Expr::Call { function, collation: Collation::Bytewise, args: vec![text, constant] }
+}
+
+/// Returns a predicate that encoded values decide, perhaps through the entries of a dictionary. The constant occurs in the column or does not.
 fn simple_qual(random: &mut Random) -> Expr {
     let number = random.below(9) as u32 * 1_000_003 + random.below(2) as u32;
     let words = ["express 1000003", "deposits sleep 0", "pinto beans 3000009", "z", ""];
     let digit = (random.below(900) as u16).to_le_bytes();
     let numeric = [[0x00, 0x81], digit].concat();
-    match random.below(9) {
+    match random.below(15) {
+        // Interpreted: left(c2, n) = constant, coalesce(c2, constant) = constant
+        9 | 10 => {
+            let word = *random.pick(&["ex", "d", "pinto", ""]);
+            let length =
+                Expr::Const { type_oid: type_oid::INT4, value: Some((word.len() as i32).to_le_bytes().to_vec()) };
+            let left =
+                Expr::Call { function: 3060, collation: Collation::Bytewise, args: vec![Expr::Column(2), length] };
+            equals_text(*random.pick(&[67, 157]), left, word)
+        }
+        11..=14 => {
+            let word = Expr::Const { type_oid: type_oid::TEXT, value: Some(b"z".to_vec()) };
+            let value = *random.pick(&["z", "pinto beans 3000009"]);
+            equals_text(67, Expr::Coalesce(vec![Expr::Column(2), word]), value)
+        }
         // int4: = < >=
         0 => call(65, 1, type_oid::INT4, &number.to_le_bytes()),
         1 => call(66, 1, type_oid::INT4, &number.to_le_bytes()),

@@ -393,6 +393,7 @@ extern bool cellar_depends_on_row(Node *expr);
 extern bool cellar_catchable(Node *expr);
 extern Node *cellar_without_relabel(Node *node);
 extern bool cellar_agrees_with_utc(Oid function);
+extern FuncExpr *cellar_input_call(CoerceViaIO *expr);
 extern Oid	cellar_min_max_function(const MinMaxExpr *expr);
 
 /* offloadable_subquery.c */

@@ -196,14 +196,14 @@ pub fn offloadable_aggregate(oid: Oid, collation: Collation) -> bool {
 }
 
 /// Whether rows can be grouped by the bytes of values of this type. Equal values must have the same text, because any
-/// of them may represent the group. This excludes floats (0 and -0); the caller must ensure that numerics have one
-/// display scale (5.5 and 5.50 differ).
+/// of them may represent the group. This excludes floats (0 and -0), jsonb (`5.5` and `5.50`) and arrays, whose functions
+/// for equality the cell does not know; the caller must ensure that numerics have one display scale (5.5 and 5.50 differ).
 pub fn groupable_type(oid: Oid) -> bool {
     ValueKind::of(oid).is_some_and(groupable)
 }
 
 pub fn groupable(kind: ValueKind) -> bool {
-    !matches!(kind, ValueKind::Float4 | ValueKind::Float8)
+    !matches!(kind, ValueKind::Float4 | ValueKind::Float8 | ValueKind::Jsonb | ValueKind::TextArray)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! the reason.
 
 use super::column::Column;
-use super::functions::{self, Context, Function, FunctionBody, Operator, TextEncoding};
+use super::functions::{self, Context, Function, FunctionBody, JsonPath, Operator, TextEncoding};
 use super::like::Pattern;
 use super::node::Node;
 use crate::bounds::IntSet;
@@ -241,7 +241,13 @@ impl Compiler<'_> {
                 Some(pattern) => Node::Like { value: Box::new(nodes.remove(0)), pattern, negated },
                 None => Node::Call { function, context: Context { encoding, result }, args: nodes },
             },
-            _ => Node::Call { function, context: Context { encoding, result }, args: nodes },
+            _ => {
+                let context = Context { encoding, result };
+                match JsonPath::new(function, context, nodes) {
+                    Ok(path) => Node::JsonPath(path),
+                    Err(args) => Node::Call { function, context, args },
+                }
+            }
         };
         Ok(Typed { node, kind: Some(result) })
     }

@@ -8,7 +8,7 @@ use super::column::Column;
 use super::column_test::ColumnTest;
 use super::lanes::UNCERTAIN;
 use super::node::Node;
-use super::rows::RowSet;
+use super::rows::{Row, RowSet};
 use super::substring_bitmap::SubstringBitmap;
 use super::vector::{NumberExpr, compared};
 use crate::heap::{MISSING, NULL, Slot};
@@ -112,6 +112,28 @@ impl Kernel {
             }
             Self::Or(arms) => run_or(arms, rows, selected, out, undecided),
             Self::Interpret(node) => select(selected, out, undecided, |row| interpret(node, rows, row)),
+        }
+    }
+
+    /// The column, if the kernel interprets an expression of only one column.
+    pub fn interpreted_column(&self) -> Option<Slot> {
+        let (Self::Expression { node, .. } | Self::Interpret(node)) = self else { return None };
+        let mut slots = Vec::new();
+        node.for_each_slot(&mut |slot| slots.push(slot));
+        slots.dedup();
+        if let [slot] = slots.as_slice() { Some(*slot) } else { None }
+    }
+
+    /// Whether a row passes in which the [`Self::interpreted_column`] has this value. None: undecided.
+    pub fn passes_value(&self, value: &Value<'_>) -> Option<bool> {
+        let row = Row::of(value);
+        match self {
+            Self::Expression { node, test } => match node.eval(&row).ok()? {
+                Value::Null => Some(false),
+                value => test.passes(&value),
+            },
+            Self::Interpret(node) => node.qualifies(&row).ok(),
+            _ => None,
         }
     }
 

@@ -5,7 +5,7 @@
 //! to right. [`Undecided`] is returned where PostgreSQL would raise an error, and for values that are not in the page.
 //! Like an error, it ends the evaluation of the row.
 
-use super::functions::{Context, Function, FunctionBody, calculate, takes_length, widened};
+use super::functions::{Context, Function, FunctionBody, JsonPath, calculate, takes_length, widened};
 use super::like::Pattern;
 use super::rows::Row;
 use crate::bounds::IntSet;
@@ -37,6 +37,7 @@ pub enum Node {
         context: Context,
         args: Vec<Node>,
     },
+    JsonPath(JsonPath),
     And(Vec<Node>),
     Or(Vec<Node>),
     Not(Box<Node>),
@@ -124,6 +125,7 @@ impl Node {
                 }
                 call(function, context, &mut values)
             }
+            Self::JsonPath(path) => path.of(path.document().eval(row)?),
             Self::And(args) => {
                 let mut result = Some(true);
                 for arg in args {
@@ -218,6 +220,7 @@ impl Node {
             | Self::AnyInteger { scalar: arg, .. } => {
                 arg.for_each_slot(visit);
             }
+            Self::JsonPath(path) => path.document().for_each_slot(visit),
             Self::Call { args, .. } | Self::And(args) | Self::Or(args) | Self::Coalesce(args) => {
                 args.iter().for_each(|arg| arg.for_each_slot(visit));
             }
@@ -242,6 +245,7 @@ impl Node {
             Self::Call { function, args, .. } => {
                 function.fallible && !never_fails(function, args) || args.iter().any(Self::fallible)
             }
+            Self::JsonPath(path) => path.fallible(),
             Self::Compare { left, right, .. } | Self::Distinct { left, right, .. } => {
                 left.fallible() || right.fallible()
             }

@@ -45,7 +45,7 @@ impl<'a> RowSet<'a> {
 
     #[inline(always)]
     pub fn row(&self, row: u16) -> Row<'a> {
-        Row { bytes: self.bytes, rows: self.rows, columns: self.columns, row, value: None }
+        Row { bytes: self.bytes, rows: Some(self.rows), columns: self.columns, row, value: None }
     }
 
     /// A row in which every column has this value.
@@ -53,7 +53,7 @@ impl<'a> RowSet<'a> {
     where
         'a: 'v,
     {
-        Row { bytes: self.bytes, rows: self.rows, columns: self.columns, row: 0, value: Some(value) }
+        Row::of(value)
     }
 }
 
@@ -61,26 +61,32 @@ impl<'a> RowSet<'a> {
 #[derive(Clone, Copy)]
 pub struct Row<'a> {
     bytes: &'a [u8],
-    rows: &'a PageRows,
+    /// None: the columns have `value`.
+    rows: Option<&'a PageRows>,
     columns: &'a [Option<Column>],
     row: u16,
     value: Option<&'a Value<'a>>,
 }
 
 impl<'a> Row<'a> {
+    /// A row in which every column has this value.
+    pub fn of(value: &'a Value<'a>) -> Self {
+        Self { bytes: &[], rows: None, columns: &[], row: 0, value: Some(value) }
+    }
+
     pub fn value(&self, slot: Slot) -> EvalResult<'a> {
         if let Some(value) = self.value {
             return Ok(value.borrowed());
         }
         let column = self.columns.get(slot as usize).and_then(Option::as_ref).ok_or(Undecided)?;
-        column.value(self.bytes, self.rows.locations(slot)[self.row as usize])
+        column.value(self.bytes, self.rows.ok_or(Undecided)?.locations(slot)[self.row as usize])
     }
 
     pub fn is_null(&self, slot: Slot) -> Result<bool, Undecided> {
         if let Some(value) = self.value {
             return Ok(value.is_null());
         }
-        match self.rows.locations(slot)[self.row as usize] {
+        match self.rows.ok_or(Undecided)?.locations(slot)[self.row as usize] {
             NULL => Ok(true),
             MISSING => {
                 let column = self.columns.get(slot as usize).and_then(Option::as_ref).ok_or(Undecided)?;

@@ -7,9 +7,10 @@
 use super::marks::any;
 use super::{RowSpan, Scan, UnitScanner};
 use crate::bounds::{IntRange, IntSet};
-use crate::predicate::{ColumnTest, EncodedTest, Kernel};
+use crate::predicate::{Column, ColumnTest, EncodedTest, Kernel};
 use crate::unit::{AttributeChunk, BlockRef, UnitError};
-use crate::value::ValueKind;
+use crate::value::{Value, ValueKind};
+use std::borrow::Cow;
 
 /// A test of one attribute's encoded values. A separate [`EncodedPredicate::Null`] excludes NULLs.
 pub(super) enum EncodedPredicate<'p> {
@@ -175,11 +176,9 @@ impl UnitScanner {
                         let reader = &mut self.columns[column.attribute];
                         let passes = |entry: &[u8]| test.passes_bytes(entry) == Some(true);
                         match reader.test_list(scan.chunk(span.chunk), column.attribute, passes)? {
-                            Some(table) => match consecutive(&table) {
-                                Some(range) if range.lo > range.hi => return Ok(Translation::NoRowPasses),
-                                Some(range) if range.hi - range.lo + 1 == table.len() as i64 => None,
-                                Some(range) => Some(EncodedPredicate::Range(range)),
-                                None => Some(EncodedPredicate::Table(table)),
+                            Some(table) => match of_table(table) {
+                                Ok(predicate) => predicate,
+                                Err(NoEntryPasses) => return Ok(Translation::NoRowPasses),
                             },
                             None => Some(EncodedPredicate::Strings { test, pieces: test.pieces() }),
                         }
@@ -190,11 +189,55 @@ impl UnitScanner {
                 let predicates = no_nulls.into_iter().chain(predicate);
                 Ok(Translation::Predicates(predicates.map(|predicate| (column.attribute, predicate)).collect()))
             }
-            Kernel::Compare { .. } | Kernel::Expression { .. } | Kernel::Or(_) | Kernel::Interpret(_) => {
-                Ok(Translation::None)
-            }
+            Kernel::Expression { .. } | Kernel::Interpret(_) => self.translate_interpreted(scan, span, kernel),
+            Kernel::Compare { .. } | Kernel::Or(_) => Ok(Translation::None),
         }
     }
+
+    /// Translates an interpreted kernel of one column of strings: interprets it once for each entry of the chunk's dictionary.
+    fn translate_interpreted<'p>(
+        &mut self,
+        scan: Scan<'p>,
+        span: &RowSpan,
+        kernel: &'p Kernel,
+    ) -> Result<Translation<'p>, UnitError> {
+        let column = kernel.interpreted_column().and_then(|slot| scan.column(span.chunk, slot));
+        let is_suitable = |(column, attribute): &(&Column, &AttributeChunk)| {
+            let is_string = column.kind.is_some_and(ValueKind::is_payload);
+            is_string && attribute.is_payload() && attribute.exceptions() == 0
+        };
+        let Some((column, attribute)) = column.filter(is_suitable) else { return Ok(Translation::None) };
+        // Rows with NULL are dropped below.
+        if attribute.nulls > 0 && kernel.passes_value(&Value::Null) != Some(false) {
+            return Ok(Translation::None);
+        }
+        let mut is_decided = true;
+        let passes = |entry: &[u8]| {
+            let passes = kernel.passes_value(&Value::Bytes(Cow::Borrowed(entry)));
+            is_decided &= passes.is_some();
+            passes == Some(true)
+        };
+        let reader = &mut self.columns[column.attribute];
+        let table = reader.test_list(scan.chunk(span.chunk), column.attribute, passes)?;
+        let Some(table) = table.filter(|_| is_decided) else { return Ok(Translation::None) };
+        let Ok(predicate) = of_table(table) else { return Ok(Translation::NoRowPasses) };
+        let no_nulls = (attribute.nulls > 0).then_some(EncodedPredicate::Null { wanted: false });
+        let predicates = no_nulls.into_iter().chain(predicate);
+        Ok(Translation::Predicates(predicates.map(|predicate| (column.attribute, predicate)).collect()))
+    }
+}
+
+/// No entry of a dictionary passes a test.
+struct NoEntryPasses;
+
+/// The predicate that a test of each entry of a dictionary amounts to. None: all entries pass.
+fn of_table<'p>(table: Vec<bool>) -> Result<Option<EncodedPredicate<'p>>, NoEntryPasses> {
+    Ok(match consecutive(&table) {
+        Some(range) if range.lo > range.hi => return Err(NoEntryPasses),
+        Some(range) if range.hi - range.lo + 1 == table.len() as i64 => None,
+        Some(range) => Some(EncodedPredicate::Range(range)),
+        None => Some(EncodedPredicate::Table(table)),
+    })
 }
 
 /// Whether the attribute's integers are the values of a column of this kind, possibly scaled.

@@ -2,8 +2,11 @@
 //!
 //! This module does not depend on expressions, tuples or pages.
 
+pub mod jsonb;
 pub mod numeric;
+pub mod numeric_text;
 mod order;
+pub mod text_array;
 
 pub use numeric::Numeric;
 pub use order::{Comparison, DATE_AFTER_TIMESTAMPS, Domain, Trim, compare, date_against_timestamp};
@@ -33,6 +36,9 @@ pub enum ValueKind {
     Time,
     Timestamp,
     Timestamptz,
+    Jsonb,
+    /// `text[]`
+    TextArray,
 }
 
 pub const NAME_BYTES: usize = 64;
@@ -51,7 +57,8 @@ impl ValueKind {
             type_oid::FLOAT4 => Self::Float4,
             type_oid::FLOAT8 => Self::Float8,
             type_oid::NUMERIC => Self::Numeric,
-            type_oid::TEXT | type_oid::VARCHAR | type_oid::BPCHAR => Self::Text,
+            // Functions that parse text take a C string, which the cell represents as text.
+            type_oid::TEXT | type_oid::VARCHAR | type_oid::BPCHAR | type_oid::CSTRING => Self::Text,
             type_oid::BYTEA => Self::Bytea,
             type_oid::NAME => Self::Name,
             type_oid::UUID => Self::Uuid,
@@ -59,6 +66,8 @@ impl ValueKind {
             type_oid::TIME => Self::Time,
             type_oid::TIMESTAMP => Self::Timestamp,
             type_oid::TIMESTAMPTZ => Self::Timestamptz,
+            type_oid::JSONB => Self::Jsonb,
+            type_oid::TEXT_ARRAY => Self::TextArray,
             _ => return None,
         })
     }
@@ -83,6 +92,8 @@ impl ValueKind {
             Self::Time => type_oid::TIME,
             Self::Timestamp => type_oid::TIMESTAMP,
             Self::Timestamptz => type_oid::TIMESTAMPTZ,
+            Self::Jsonb => type_oid::JSONB,
+            Self::TextArray => type_oid::TEXT_ARRAY,
         }
     }
 
@@ -94,7 +105,7 @@ impl ValueKind {
             Self::Int8 | Self::Float8 | Self::Time | Self::Timestamp | Self::Timestamptz => Width::Fixed(8),
             Self::Uuid => Width::Fixed(16),
             Self::Name => Width::Fixed(NAME_BYTES as u16),
-            Self::Numeric | Self::Text | Self::Bytea => Width::Varlena,
+            Self::Numeric | Self::Text | Self::Bytea | Self::Jsonb | Self::TextArray => Width::Varlena,
         }
     }
 
@@ -105,7 +116,7 @@ impl ValueKind {
             Self::Float4 => Value::Float(f32::from_le_bytes(bytes.try_into().ok()?) as f64),
             Self::Float8 => Value::Float(f64::from_le_bytes(bytes.try_into().ok()?)),
             Self::Numeric => Value::Numeric(Numeric::decode(bytes)?),
-            Self::Text | Self::Bytea => Value::Bytes(Cow::Borrowed(bytes)),
+            Self::Text | Self::Bytea | Self::Jsonb | Self::TextArray => Value::Bytes(Cow::Borrowed(bytes)),
             Self::Uuid => Value::Bytes(Cow::Borrowed(bytes.get(..16)?)),
             Self::Name => {
                 let bytes = bytes.get(..NAME_BYTES)?;
@@ -131,6 +142,11 @@ impl ValueKind {
         })
     }
 
+    /// Whether values are the payloads of variable-length datums.
+    pub fn is_payload(self) -> bool {
+        matches!(self, Self::Text | Self::Bytea | Self::Jsonb | Self::TextArray)
+    }
+
     /// Whether [`Self::decode_int`] decodes the kind.
     pub fn is_int(self) -> bool {
         use ValueKind::*;
@@ -148,7 +164,7 @@ pub enum Value<'a> {
     /// float8, or float4 converted to double.
     Float(f64),
     Numeric(Numeric),
-    /// Text types, bytea, uuid, and name up to the NUL.
+    /// Text types, bytea, uuid, and name up to the NUL; the payloads of jsonb and arrays.
     Bytes(Cow<'a, [u8]>),
 }
 

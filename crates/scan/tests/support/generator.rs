@@ -156,6 +156,30 @@ pub const TYPES: &[Type] = &[
         send: "timestamptz_send",
         literals: &["2000-01-01 00:00+00", "1999-12-31 23:59:59+05", "infinity", "-infinity"],
     },
+    Type {
+        oid: type_oid::JSONB,
+        name: "jsonb",
+        send: "jsonb_send",
+        literals: &[
+            "{}",
+            "[]",
+            "null",
+            "true",
+            "1.50",
+            "\"a\"",
+            "{\"a\": 1}",
+            "{\"a\": 1.0, \"b\": null, \"abc\": \"2024-02-29\"}",
+            "{\"a\": {\"a\": [1, \"abc\"], \"b\": -0.00}, \"A\": \"12\"}",
+            "[1, \"a\", {\"a\": 1}, [true, 1e3], \"äöü\\n\\u0001\\\"\"]",
+            "[[1], {\"a\": 1, \"b\": 2}, \"b\", 123456789012345678901234567890.50]",
+        ],
+    },
+    Type {
+        oid: type_oid::TEXT_ARRAY,
+        name: "text[]",
+        send: "array_send",
+        literals: &["{}", "{a}", "{a,a}", "{0}", "{-1,a}", "{a,b,0}", "{NULL,a}", "{{a,b},{abc,äöü}}", "{2,a}"],
+    },
 ];
 
 pub fn type_of(oid: Oid) -> &'static Type {
@@ -175,6 +199,7 @@ pub fn from_wire(oid: Oid, sent: &[u8]) -> Vec<u8> {
             name.resize(64, 0);
             name
         }
+        type_oid::TEXT_ARRAY => array_from_wire(sent),
         type_oid::NUMERIC => {
             let word = |index: usize| u16::from_be_bytes([sent[index * 2], sent[index * 2 + 1]]);
             let (count, weight, sign, scale) = (word(0) as usize, word(1), word(2), word(3));
@@ -188,6 +213,47 @@ pub fn from_wire(oid: Oid, sent: &[u8]) -> Vec<u8> {
         }
         _ => sent.iter().rev().copied().collect(),
     }
+}
+
+/// Converts the binary output of a `text[]`: words in network order, and elements with their lengths.
+fn array_from_wire(sent: &[u8]) -> Vec<u8> {
+    let word = |at: usize| i32::from_be_bytes(sent[at..at + 4].try_into().unwrap());
+    let (dimensions, has_nulls) = (word(0) as usize, word(4) != 0);
+    let lengths: Vec<i32> = (0..dimensions).map(|index| word(12 + 8 * index)).collect();
+    let count = if dimensions == 0 { 0 } else { lengths.iter().product::<i32>() as usize };
+    let mut at = 12 + 8 * dimensions;
+    let (mut bitmap, mut data) = (vec![0u8; count.div_ceil(8)], Vec::new());
+    for index in 0..count {
+        let bytes = word(at);
+        at += 4;
+        if bytes >= 0 {
+            bitmap[index / 8] |= 1 << (index % 8);
+            data.extend(((bytes as u32 + 4) << 2).to_le_bytes());
+            data.extend(&sent[at..at + bytes as usize]);
+            data.resize(data.len().next_multiple_of(4), 0);
+            at += bytes as usize;
+        }
+    }
+    // Offsets include the header of four bytes.
+    let start = (16 + 8 * dimensions + if has_nulls { bitmap.len() } else { 0 }).next_multiple_of(8);
+    let mut payload = (dimensions as i32).to_le_bytes().to_vec();
+    payload.extend(if has_nulls { start as i32 } else { 0 }.to_le_bytes());
+    payload.extend(type_oid::TEXT.to_le_bytes());
+    lengths.iter().for_each(|length| payload.extend(length.to_le_bytes()));
+    lengths.iter().for_each(|_| payload.extend(1i32.to_le_bytes()));
+    if has_nulls {
+        payload.extend(bitmap);
+    }
+    if dimensions > 0 {
+        payload.resize(start - 4, 0);
+    }
+    payload.extend(data);
+    payload
+}
+
+/// The types whose constants the generator can convert. PostgreSQL sends jsonb as text.
+fn has_constants(known: &&Type) -> bool {
+    known.oid != type_oid::JSONB
 }
 
 pub fn unhex(hex: &str) -> Vec<u8> {
@@ -204,7 +270,7 @@ pub struct Generator {
 impl Generator {
     pub fn new(cluster: &Cluster, columns: Vec<Option<(String, Oid)>>) -> Self {
         let mut script = String::new();
-        for known in TYPES {
+        for known in TYPES.iter().filter(has_constants) {
             for literal in known.literals {
                 script += &format!("select encode({}({}::{}), 'hex');\n", known.send, quote(literal), known.name);
             }
@@ -212,7 +278,7 @@ impl Generator {
         let output = cluster.sql(&script);
         let mut lines = output.lines();
         let mut constants: HashMap<Oid, Vec<(String, Vec<u8>)>> = HashMap::new();
-        for known in TYPES {
+        for known in TYPES.iter().filter(has_constants) {
             for literal in known.literals {
                 let sent = unhex(lines.next().expect("a line for each literal"));
                 let sql = format!("{}::{}", quote(literal), known.name);
@@ -233,7 +299,10 @@ impl Generator {
     }
 
     pub fn constant(&self, random: &mut Random, oid: Oid) -> (String, Expr) {
-        let (sql, value) = random.pick(&self.constants[&oid]).clone();
+        let Some(constants) = self.constants.get(&oid) else {
+            return (format!("NULL::{}", type_of(oid).name), Expr::Const { type_oid: oid, value: None });
+        };
+        let (sql, value) = random.pick(constants).clone();
         (sql, Expr::Const { type_oid: oid, value: Some(value) })
     }
 
@@ -417,6 +486,9 @@ impl Generator {
                     }
                     _ => &[],
                 };
+                if function.args[0] == type_oid::CSTRING {
+                    return cast(function, self.expr(random, type_oid::TEXT, depth.saturating_sub(1)));
+                }
                 let args = function.args.iter().enumerate().map(|(index, oid)| {
                     if index == 0 && !fields.is_empty() {
                         let field = *random.pick(fields);
@@ -456,6 +528,15 @@ impl Generator {
             _ => self.call(random, oid, depth),
         }
     }
+}
+
+/// A cast of a text: a call of an input function, whose other arguments are a type and a type modifier.
+fn cast(function: &FunctionInfo, (sql, text): (String, Expr)) -> (String, Expr) {
+    let constant = |type_oid: Oid, value: i32| Expr::Const { type_oid, value: Some(value.to_le_bytes().to_vec()) };
+    let mut args = vec![text];
+    args.extend(function.args.iter().skip(1).map(|oid| constant(*oid, if *oid == type_oid::INT4 { -1 } else { 0 })));
+    let expr = Expr::Call { function: function.oid, collation: Collation::None, args };
+    (format!("({sql})::{}", type_of(function.result).name), expr)
 }
 
 fn takes_regular_expression(function: &FunctionInfo) -> bool {

@@ -2,7 +2,7 @@
 
 use super::rng::Rng;
 use super::table::{Column, Table};
-use super::types::{Type, WORDS, quoted};
+use super::types::{JSON_KEYS, Type, WORDS, quoted};
 
 pub struct Queries<'a> {
     pub table: &'a Table,
@@ -13,7 +13,7 @@ pub struct Queries<'a> {
     pub only_lookups: bool,
 }
 
-const TYPES: [Type; 15] = [
+const TYPES: [Type; 16] = [
     Type::Bool,
     Type::Int2,
     Type::Int4,
@@ -29,6 +29,7 @@ const TYPES: [Type; 15] = [
     Type::Uuid,
     Type::Bytea,
     Type::Enum,
+    Type::Jsonb,
 ];
 
 impl Queries<'_> {
@@ -220,6 +221,8 @@ impl Queries<'_> {
             shown.push(match of {
                 Type::Numeric => format!("trim_scale(k{number})"),
                 Type::Float4 | Type::Float8 => format!("k{number} + 0"),
+                // The scales of equal numbers may differ.
+                Type::Jsonb => format!("jsonb_typeof(k{number})"),
                 Type::Text => format!("k{number}::text"),
                 _ => format!("k{number}"),
             });
@@ -438,7 +441,7 @@ impl Queries<'_> {
         let names: &[&str] = match column.of {
             Type::Numeric | Type::Int2 | Type::Int4 | Type::Int8 => &["sum", "avg", "min", "max", "count"],
             Type::Bool => &["bool_and", "bool_or", "count"],
-            Type::Float4 | Type::Float8 => &["count"],
+            Type::Float4 | Type::Float8 | Type::Jsonb => &["count"],
             _ => &["min", "max", "count"],
         };
         let name = *self.rng.pick(names);
@@ -550,7 +553,7 @@ impl Queries<'_> {
             Type::Bool => &["bool_and", "bool_or", "every", "count"],
             Type::Text | Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz => &["min", "max", "count"],
             Type::Enum => &["count", "min", "max"],
-            Type::Float4 | Type::Float8 | Type::Uuid | Type::Bytea => &["count"],
+            Type::Float4 | Type::Float8 | Type::Uuid | Type::Bytea | Type::Jsonb => &["count"],
         };
         let name = *self.rng.pick(names);
         let call = match self.rng.below(20) {
@@ -591,7 +594,8 @@ impl Queries<'_> {
 
     /// Returns the minimum or maximum of a column whose equal values have the same text form, if there is one.
     fn extreme_of_column(&mut self) -> String {
-        let alike = |of| !matches!(of, Type::Float4 | Type::Float8 | Type::Bool | Type::Uuid | Type::Bytea);
+        let alike =
+            |of| !matches!(of, Type::Float4 | Type::Float8 | Type::Bool | Type::Uuid | Type::Bytea | Type::Jsonb);
         let columns: Vec<&str> =
             self.table.columns.iter().filter(|column| alike(column.of)).map(|column| column.name.as_str()).collect();
         if columns.is_empty() {
@@ -640,7 +644,9 @@ impl Queries<'_> {
         let key = self.any_column();
         let column = self.table.columns.iter().find(|column| column.name == key);
         match column.map(|column| (column.of, column.declared)) {
-            Some((Type::Float4 | Type::Float8, _) | (Type::Numeric, "numeric")) => format!("({key})::text"),
+            Some((Type::Float4 | Type::Float8 | Type::Jsonb, _) | (Type::Numeric, "numeric")) => {
+                format!("({key})::text")
+            }
             _ => key,
         }
     }
@@ -729,6 +735,7 @@ impl Queries<'_> {
                 let distinct = if self.rng.chance(50) { "IS DISTINCT FROM" } else { "IS NOT DISTINCT FROM" };
                 format!("{left} {distinct} {}", self.expression(of, 0))
             }
+            5..=8 if of == Type::Jsonb => self.test_of_json(&left),
             5 if of == Type::Bool => left,
             6 if of == Type::Bool => {
                 format!("{left} IS {}", self.rng.pick(&["TRUE", "FALSE", "UNKNOWN", "NOT TRUE", "NOT FALSE"]))
@@ -747,6 +754,31 @@ impl Queries<'_> {
                 format!("{left} {} {}", self.comparison(), self.expression(other, 1))
             }
             _ => format!("{left} {} {}", self.comparison(), self.literal(of)),
+        }
+    }
+
+    /// Returns a condition on a jsonb expression.
+    fn test_of_json(&mut self, json: &str) -> String {
+        let key = *self.rng.pick(&JSON_KEYS);
+        match self.rng.below(6) {
+            0 => format!("{json} ? '{key}'"),
+            1 => format!("{json} {} ARRAY['{key}', 'a', NULL]", self.rng.pick(&["?|", "?&"])),
+            2 => format!("{json} @> {}", self.literal(Type::Jsonb)),
+            3 => format!("{} <@ {json}", self.literal(Type::Jsonb)),
+            4 => format!("{json} -> '{key}' IS NULL"),
+            _ => format!("{} {} '{}'", self.text_of_json(json), self.comparison(), self.rng.pick(&["1", "a", "x"])),
+        }
+    }
+
+    /// Returns a text that is part of a jsonb expression.
+    fn text_of_json(&mut self, json: &str) -> String {
+        let key = *self.rng.pick(&JSON_KEYS);
+        match self.rng.below(7) {
+            0 => format!("({json} ->> {})", self.rng.between(-2, 2)),
+            1 => format!("({json} #>> '{{a,{}}}')", self.rng.pick(&["b", "0", "-1", "x"])),
+            2 => format!("jsonb_typeof({json})"),
+            3 => format!("({json} -> '{key}' ->> 'b')"),
+            _ => format!("({json} ->> '{key}')"),
         }
     }
 
@@ -817,7 +849,11 @@ impl Queries<'_> {
         match of {
             Type::Bool => format!("({})", self.predicate(d)),
             Type::Int2 | Type::Int4 | Type::Int8 | Type::Float4 | Type::Float8 | Type::Numeric => self.number(of, d),
-            Type::Text => match self.rng.below(8) {
+            Type::Text => match self.rng.below(10) {
+                8 | 9 => {
+                    let json = self.expression(Type::Jsonb, d);
+                    self.text_of_json(&json)
+                }
                 0 => format!("lower({})", self.expression(of, d)),
                 1 => format!("upper({})", self.expression(of, d)),
                 2 => format!(
@@ -842,6 +878,7 @@ impl Queries<'_> {
                 6 => format!("btrim({})", self.expression(of, d)),
                 _ => format!("replace({}, 'a', 'bb')", self.expression(of, d)),
             },
+            Type::Date if self.rng.chance(10) => format!("({})::date", self.cast_text()),
             Type::Date => match self.rng.below(3) {
                 0 => format!("({} + {})", self.expression(of, d), self.rng.between(-400, 400)),
                 1 => format!("({} - {})", self.expression(of, d), self.rng.between(-400, 400)),
@@ -875,7 +912,22 @@ impl Queries<'_> {
             }
             Type::Time => format!("({} + interval '{} minutes')", self.expression(of, d), self.rng.between(-90, 90)),
             Type::Uuid | Type::Bytea | Type::Enum => self.expression(of, 0),
+            Type::Jsonb => {
+                let (json, key) = (self.expression(of, 0), *self.rng.pick(&JSON_KEYS));
+                match self.rng.below(4) {
+                    0 => format!("({json} -> {})", self.rng.between(-2, 2)),
+                    1 => format!("({json} #> '{{a,{key}}}')"),
+                    _ => format!("({json} -> '{key}')"),
+                }
+            }
         }
+    }
+
+    /// Returns a text from a jsonb value that can often be cast to another type. The condition avoids most errors.
+    fn cast_text(&mut self) -> String {
+        let json = self.expression(Type::Jsonb, 0);
+        let (key, pattern) = *self.rng.pick(&[("d", "____-__-__"), ("n", "%"), ("a", "_"), ("b", "_")]);
+        format!("CASE WHEN {json} ->> '{key}' LIKE '{pattern}' THEN {json} ->> '{key}' END")
     }
 
     fn number(&mut self, of: Type, depth: usize) -> String {
@@ -910,7 +962,15 @@ impl Queries<'_> {
             9 if matches!(of, Type::Int2 | Type::Int4 | Type::Int8) => {
                 format!("({} % {})", self.expression(of, depth), self.expression(of, depth))
             }
-            10 => format!("({})::{cast}", self.expression(Type::Text, depth)),
+            10 => match self.rng.below(3) {
+                0 => format!("({})::{cast}", self.expression(Type::Text, depth)),
+                1 => format!("({})::{cast}", self.cast_text()),
+                _ => {
+                    let json = self.expression(Type::Jsonb, 0);
+                    let number = format!("{json} -> '{}'", self.rng.pick(&JSON_KEYS));
+                    format!("CASE WHEN jsonb_typeof({number}) = 'number' THEN ({number})::{cast} END")
+                }
+            },
             _ => {
                 let other =
                     *self.rng.pick(&[Type::Int2, Type::Int4, Type::Int8, Type::Numeric, Type::Float4, Type::Float8]);

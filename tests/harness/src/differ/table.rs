@@ -75,7 +75,7 @@ impl Table {
         client.batch_execute(&statement).with_context(|| statement.clone())?;
         client.batch_execute(&format!("SELECT setseed({})", rng.below(1000) as f64 / 1000.0))?;
         for column in &table.columns {
-            if column.of == Type::Text && column.declared.starts_with("text") && rng.chance(40) {
+            if (column.declared.starts_with("text") || column.of == Type::Jsonb) && rng.chance(40) {
                 let storage = rng.pick(&["EXTERNAL", "MAIN", "PLAIN", "EXTENDED"]);
                 // With storage PLAIN, a row must fit into a page.
                 if *storage != "PLAIN" {

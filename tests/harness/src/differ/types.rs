@@ -19,10 +19,11 @@ pub enum Type {
     Uuid,
     Bytea,
     Enum,
+    Jsonb,
 }
 
 /// The declarations of a column's type: varchar(n) and bpchar(n) count as text, numeric(p,s) as numeric.
-pub const DECLARED: [(Type, &str); 24] = [
+pub const DECLARED: [(Type, &str); 26] = [
     (Type::Bool, "bool"),
     (Type::Int2, "int2"),
     (Type::Int4, "int4"),
@@ -47,6 +48,8 @@ pub const DECLARED: [(Type, &str); 24] = [
     (Type::Bytea, "bytea"),
     (Type::Enum, "mood"),
     (Type::Text, "char(1)"),
+    (Type::Jsonb, "jsonb"),
+    (Type::Jsonb, "jsonb"),
 ];
 
 /// The values of the enum type `mood`, whose order differs from that of their texts.
@@ -93,6 +96,7 @@ impl Type {
             Type::Uuid => "uuid",
             Type::Bytea => "bytea",
             Type::Enum => "mood",
+            Type::Jsonb => "jsonb",
         }
     }
 
@@ -132,6 +136,18 @@ impl Type {
                 format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
             }
             Type::Enum => (*rng.pick(&MOODS)).to_owned(),
+            Type::Jsonb => match rng.below(40) {
+                // Keys beyond the 32 that share an offset.
+                0 => {
+                    let pair = |number: usize| format!("\"k{number}\": {}", number * 7 % 13);
+                    format!("{{{}}}", (0..70).map(pair).collect::<Vec<_>>().join(", "))
+                }
+                // Values that are compressed, or stored out of line.
+                1 => format!("{{\"a\": \"{}\", \"b\": 1}}", "pinto ".repeat(1000)),
+                2 => format!("{{\"a\": {}, \"n\": \"{}\"}}", json(rng, 1), text("text", rng).replace(['\\', '"'], "")),
+                n if n < 25 => json(rng, 3),
+                n => JSON[n % JSON.len()].to_owned(),
+            },
             Type::Bytea => {
                 let length = match rng.below(30) {
                     0 => 9000,
@@ -142,6 +158,47 @@ impl Type {
                 let bytes = (0..length).map(|_| if random { rng.next() as u8 } else { 0x41 });
                 bytes.fold("\\x".to_owned(), |hex, byte| hex + &format!("{byte:02x}"))
             }
+        }
+    }
+}
+
+/// Keys of JSON objects; also texts that can be cast.
+pub const JSON_KEYS: [&str; 8] = ["a", "b", "n", "ab", "d", "k33", "", "ü"];
+
+const JSON: [&str; 15] = [
+    "{}",
+    "[]",
+    "null",
+    "\"a\"",
+    "7",
+    "{\"a\": 1}",
+    "{\"a\": 1.0}",
+    "{\"a\": \"1\", \"b\": 2}",
+    "{\"a\": \"x\", \"b\": true}",
+    "{\"a\": null, \"d\": \"2024-02-29\"}",
+    "{\"d\": \"1999-12-31 23:59:59.5\", \"b\": [1, 2.50]}",
+    "{\"d\": \"31.12.1999\", \"n\": \" 1e3 \"}",
+    "{\"n\": 12.50, \"a\": {\"b\": [\"a\"]}}",
+    "{\"n\": -1, \"a\": 1, \"a\": 3}",
+    "[\"a\", \"b\", {\"a\": 1}]",
+];
+
+/// Returns a random JSON value with at most `depth` levels of containers.
+fn json(rng: &mut Rng, depth: usize) -> String {
+    match rng.below(if depth == 0 { 6 } else { 10 }) {
+        0 => (*rng.pick(&["null", "true", "false"])).to_owned(),
+        1 => (*rng.pick(&["0.00", "-0", "1e3", "1.50e-3", "12345678901234567890.10", "2147483648", "2.5"])).to_owned(),
+        2 | 3 => rng.between(-5, 20).to_string(),
+        4 => format!("\"{}\"", rng.pick(&["a", "é\\n\\u0001", "\\\"q\\\\", "5", "2024-02-29", "t", "1.5", "/\\t"])),
+        5 => format!("\"{}\"", rng.pick(&WORDS).replace('\\', "")),
+        6 | 7 => {
+            let items: Vec<String> = (0..rng.below(4)).map(|_| json(rng, depth - 1)).collect();
+            format!("[{}]", items.join(", "))
+        }
+        _ => {
+            let count = rng.below(5);
+            let pair = |rng: &mut Rng| format!("\"{}\": {}", rng.pick(&JSON_KEYS), json(rng, depth - 1));
+            format!("{{{}}}", (0..count).map(|_| pair(rng)).collect::<Vec<_>>().join(", "))
         }
     }
 }

@@ -13,6 +13,8 @@ use crate::value::{DATE_AFTER_TIMESTAMPS, EvalResult, Numeric, Undecided, Value}
 const USECS_PER_DAY: i64 = 86_400_000_000;
 const EPOCH_JULIAN: i64 = 2_451_545;
 const UNIX_EPOCH_JULIAN: i64 = 2_440_588;
+/// The Julian day of January 1 of the year 1.
+const YEAR_1: i64 = 1_721_426;
 /// `DATETIME_MIN_JULIAN - POSTGRES_EPOCH_JDATE` and `DATE_END_JULIAN - POSTGRES_EPOCH_JDATE`.
 pub const FINITE_DATES: Range<i64> = DATE_MIN..2_147_483_494 - EPOCH_JULIAN;
 const DATE_MIN: i64 = -EPOCH_JULIAN;
@@ -130,6 +132,23 @@ fn civil(date: i64) -> (i64, i64, i64) {
     year += quad * 4;
     let month_quad = julian * 2141 / 65_536;
     (year - 4800, (month_quad + 10) % 12 + 1, julian - 7834 * month_quad / 256)
+}
+
+/// Returns the date of a year from 1 to 9999, a month and a day. None: there is no such day.
+pub fn day_number(year: i64, month: i64, day: i64) -> Option<i64> {
+    if !(1..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // The days before the year, with leap years, then those of the year.
+    let before = year - 1;
+    let first = before * 365 + before / 4 - before / 100 + before / 400 + YEAR_1 - EPOCH_JULIAN;
+    let date = first + day_of_year((year, month, day)) - 1;
+    (civil(date) == (year, month, day)).then_some(date)
+}
+
+/// Returns the timestamp of a date that [`day_number`] returns, at a time of day.
+pub fn timestamp_of(date: i64, time: i64) -> i64 {
+    date * USECS_PER_DAY + time
 }
 
 fn day_of_year((year, month, day): (i64, i64, i64)) -> i64 {

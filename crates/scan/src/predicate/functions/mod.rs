@@ -1,17 +1,21 @@
 //! The functions and operators that the cell evaluates: the only list of what can be offloaded.
 //!
 //! A function is identified by the OID of its `pg_proc` row, which is the same in PostgreSQL 15 to 18. All functions
-//! are strict: the caller returns NULL if an argument is NULL. A function returns [`Undecided`] where PostgreSQL would
+//! are strict: the caller returns NULL if an argument is NULL. An input function stands for the cast of a text. A function returns [`Undecided`] where PostgreSQL would
 //! raise an error or where PostgreSQL's result is not certain. Source: `catalog/pg_proc.dat`.
 
 mod compare;
 mod datetime;
 mod float;
+mod input;
 mod integer;
+mod json_path;
+mod jsonb;
 mod numeric;
 mod text;
 
 pub use datetime::{DatePart, FINITE_DATES, knows_field, takes_field};
+pub use json_path::JsonPath;
 #[cfg(test)]
 pub use text::SUBSTR;
 pub use text::{
@@ -163,7 +167,8 @@ macro_rules! functions {
 use functions;
 
 pub fn all() -> impl Iterator<Item = &'static Function> {
-    [compare::TABLE, integer::TABLE, float::TABLE, numeric::TABLE, text::TABLE, datetime::TABLE].into_iter().flatten()
+    let tables = [compare::TABLE, integer::TABLE, float::TABLE, numeric::TABLE, text::TABLE, datetime::TABLE];
+    tables.into_iter().chain([jsonb::TABLE, input::TABLE]).flatten()
 }
 
 pub fn find(oid: Oid) -> Option<&'static Function> {

@@ -232,7 +232,7 @@ impl Compile<'_> {
             [slot] => self.columns.get(*slot as usize)?.as_ref()?.kind,
             _ => None,
         };
-        let only_column = kind.filter(|kind| kind.is_int() || matches!(kind, ValueKind::Text | ValueKind::Bytea));
+        let only_column = kind.filter(|kind| kind.is_int() || kind.is_payload());
         Some(Number::Interpreted(Box::new(Interpreted { node: node.clone(), slots, only_column })))
     }
 
@@ -317,7 +317,7 @@ impl Compile<'_> {
                 let (left, right) = self.pair(*domain, left, right)?;
                 Condition::Distinct { left: left.root, right: right.root }
             }
-            Node::Const(_) | Node::Call { .. } => return None,
+            Node::Const(_) | Node::Call { .. } | Node::JsonPath(_) => return None,
         })
     }
 

@@ -180,7 +180,7 @@ impl ColumnReader {
         &mut self,
         at: ChunkRef<'_>,
         attribute: usize,
-        test: impl Fn(&[u8]) -> bool,
+        mut test: impl FnMut(&[u8]) -> bool,
     ) -> Result<Option<Vec<bool>>> {
         let Some(strings) = at.attribute(attribute)?.payloads() else { return Ok(None) };
         Ok(match (strings.constant(), strings.dictionary(at.unit.section(at.source))?) {
