@@ -190,9 +190,11 @@ impl UnitScanner {
                 let predicates = no_nulls.into_iter().chain(predicate);
                 Ok(Translation::Predicates(predicates.map(|predicate| (column.attribute, predicate)).collect()))
             }
-            Kernel::Compare { .. } | Kernel::Expression { .. } | Kernel::Or(_) | Kernel::Interpret(_) => {
-                Ok(Translation::None)
-            }
+            Kernel::Compare { .. }
+            | Kernel::Condition { .. }
+            | Kernel::Expression { .. }
+            | Kernel::Or(_)
+            | Kernel::Interpret(_) => Ok(Translation::None),
         }
     }
 }
