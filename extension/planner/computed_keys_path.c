@@ -93,15 +93,17 @@ add_columns(PathTarget *target, List **clause, Index *last_ref, Node *expr, RelO
 
 /*
  * Returns whether PostgreSQL should compute a key that the cell can compute: the cell
- * would interpret the expression for each row, and its columns have few values.
+ * would interpret the expression for each row, or compare a value with those of a CASE, and
+ * its columns have few values.
  */
 static bool
 is_better_computed_later(PlannerInfo *root, RelOptInfo *rel, Node *expr)
 {
 	List	   *columns = pull_var_clause(expr, PVC_INCLUDE_PLACEHOLDERS);
+	bool		compares_value = IsA(expr, CaseExpr) && ((CaseExpr *) expr)->arg != NULL;
 	ListCell   *lc;
 
-	if (IsA(expr, Var) || !cellar_is_interpreted(root, expr) || !cellar_has_one_image(expr))
+	if (IsA(expr, Var) || !(cellar_is_interpreted(root, expr) || compares_value) || !cellar_has_one_image(expr))
 		return false;
 	foreach(lc, columns)
 	{

@@ -35,6 +35,7 @@
 #define JSONB_OPERATORS			5
 
 static bool has_kernel(PlannerInfo *root, Node *node, Cost *operands);
+static bool is_vector(PlannerInfo *root, Node *node);
 
 static bool
 reads_jsonb_walker(Node *node, void *context)
@@ -81,19 +82,26 @@ is_number(Oid type)
 	}
 }
 
-/* Returns whether the cell computes all conditions of a CASE over vectors. */
+/*
+ * Returns whether the cell computes all conditions of a CASE over vectors.  A condition of
+ * a CASE with a test value compares the value, for which a CaseTestExpr stands.
+ */
 static bool
 conditions_are_vectors(PlannerInfo *root, CaseExpr *expr)
 {
 	Cost		operands = 0;
 	ListCell   *lc;
 
+	if (expr->arg != NULL && !IsA(cellar_without_relabel((Node *) expr->arg), Var) &&
+		!is_vector(root, (Node *) expr->arg))
+		return false;
+
 	foreach(lc, expr->args)
 	{
 		if (!has_kernel(root, (Node *) lfirst_node(CaseWhen, lc)->expr, &operands))
 			return false;
 	}
-	return expr->arg == NULL && operands == 0;
+	return operands == 0;
 }
 
 /* Returns whether the cell computes the expression over vectors of numbers. */
@@ -111,6 +119,14 @@ is_vector(PlannerInfo *root, Node *node)
 	{
 		case T_Var:
 			return is_number(((Var *) node)->vartype);
+		case T_CaseTestExpr:
+			return is_number(((CaseTestExpr *) node)->typeId);
+		case T_MinMaxExpr:
+			if (!is_number(exprType(node)))
+				return false;
+			function = InvalidOid;
+			args = ((MinMaxExpr *) node)->args;
+			break;
 		case T_FuncExpr:
 			function = ((FuncExpr *) node)->funcid;
 			args = ((FuncExpr *) node)->args;
@@ -157,7 +173,7 @@ add_operand(PlannerInfo *root, Node *node, Cost *operands)
 	int			operators = exprType(node) == NUMERICOID ? CONDITION_OPERATORS : OPERAND_OPERATORS;
 
 	node = cellar_without_relabel(node);
-	if (!IsA(node, Var))
+	if (!IsA(node, Var) && !IsA(node, CaseTestExpr))
 		*operands += operators * cpu_operator_cost + expression_cost(root, node);
 }
 

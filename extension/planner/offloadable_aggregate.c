@@ -144,6 +144,24 @@ key_unsuitable(Node *key, Index varno)
 	return NULL;
 }
 
+/* Returns whether the aggregate is the variance or the standard deviation of numerics. */
+static bool
+is_numeric_deviation(Oid aggregate)
+{
+	switch (aggregate)
+	{
+		case F_VARIANCE_NUMERIC:
+		case F_VAR_POP_NUMERIC:
+		case F_VAR_SAMP_NUMERIC:
+		case F_STDDEV_NUMERIC:
+		case F_STDDEV_POP_NUMERIC:
+		case F_STDDEV_SAMP_NUMERIC:
+			return true;
+		default:
+			return false;
+	}
+}
+
 /* Returns why the cell cannot compute the partial aggregate, or NULL. */
 static const char *
 aggregate_unsuitable(Aggref *aggref, Index varno)
@@ -175,6 +193,11 @@ aggregate_unsuitable(Aggref *aggref, Index varno)
 		return "equal strings can have different representations";
 	if (!cellar_expression_offloadable(argument, varno, &reason))
 		return reason;
+
+	/* The cell adds up squares of numbers in vectors. */
+	if (is_numeric_deviation(aggref->aggfnoid) && cellar_is_interpreted(NULL, argument))
+		return psprintf("aggregate %s is not offloadable for an expression that is not computed over vectors",
+						get_func_name(aggref->aggfnoid));
 	return NULL;
 }
 

@@ -42,7 +42,9 @@ SELECT count(*) FROM (SELECT price * rate FROM sales GROUP BY 1) s;
 SELECT what, expression, reason FROM cellar.why_not_offloaded;
 SELECT region, min(rate) FROM sales GROUP BY region ORDER BY region;
 SELECT what, expression, reason FROM cellar.why_not_offloaded;
-SELECT stddev(quantity) FROM sales;
+SELECT regr_count(quantity, id) FROM sales;
+SELECT what, expression, reason FROM cellar.why_not_offloaded;
+SELECT round(stddev(price / 7), 3) FROM sales;
 SELECT what, expression, reason FROM cellar.why_not_offloaded;
 SELECT count(*) FROM sales WHERE product ~ '\d$' AND product !~ '^[a-z]+ [0-3]$';
 SELECT what, expression, reason FROM cellar.why_not_offloaded ORDER BY what;
@@ -52,6 +54,8 @@ SELECT what, expression, reason FROM cellar.why_not_offloaded;
 -- Results
 SELECT region, count(*), sum(quantity), avg(quantity), sum(amount), avg(amount), sum(price), avg(price), sum(rate),
        min(day), max(product COLLATE "C"), bool_or(paid)
+FROM sales GROUP BY region ORDER BY region;
+SELECT region, stddev(quantity), var_pop(amount), stddev_samp(price), variance(price * 2 - id), bit_and(quantity | 64), bit_or(id), bit_xor(amount)
 FROM sales GROUP BY region ORDER BY region;
 SELECT count(*), sum(amount), avg(price), max(day), bool_and(paid) FROM sales WHERE id < 0;
 SELECT x, (SELECT count(*) FROM sales WHERE id % 3 = x) FROM generate_series(0, 2) x;

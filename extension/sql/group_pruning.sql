@@ -35,6 +35,11 @@ BEGIN
 END $$;
 SELECT show('SELECT url, count(*) FROM visits GROUP BY url HAVING sum(size) > 100 ORDER BY count(*) DESC, url LIMIT 10 OFFSET 3');
 
+-- The cell does not know the results of these aggregates, whose states also contain sums.
+SELECT pruning('SELECT place, count(*) FROM visits GROUP BY place HAVING stddev(weight) < 200 ORDER BY variance(size) LIMIT 3');
+SELECT count(*) FROM (SELECT place FROM visits GROUP BY place HAVING stddev(weight) < 200 AND stddev(size) < 5000) s;
+SELECT place FROM visits GROUP BY place HAVING var_pop(weight) > 1000 ORDER BY round(stddev(weight)::numeric, 3), place LIMIT 3;
+
 -- Pruned
 SELECT pruning('SELECT url, max(day) FROM visits GROUP BY url ORDER BY max(day) NULLS FIRST LIMIT 3');
 SELECT pruning('SELECT url, place, count(*) FROM visits GROUP BY url, place LIMIT 10');

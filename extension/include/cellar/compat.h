@@ -459,12 +459,20 @@ CellarPrunePage(Relation rel, Buffer buffer)
 #endif
 
 /*
- * 19 changed the serialized transition state of sum and avg of bigint
- * (int8_avg_serialize).  Cells compute the former format, so PostgreSQL
- * computes these aggregates.
+ * 19 changed the serialized transition states that contain 128-bit integers
+ * (int8_avg_serialize, numeric_poly_serialize): of sum and avg of bigint, and
+ * of the variance and the standard deviation of int and smallint.  Cells compute
+ * the former formats, so PostgreSQL computes these aggregates.
  */
 #if PG_VERSION_NUM >= 190000
-#define CellarStateDiffers(aggregate)	((aggregate) == F_SUM_INT8 || (aggregate) == F_AVG_INT8)
+#define CellarStateDiffers(aggregate) \
+	((aggregate) == F_SUM_INT8 || (aggregate) == F_AVG_INT8 || \
+	 (aggregate) == F_VARIANCE_INT4 || (aggregate) == F_VARIANCE_INT2 || \
+	 (aggregate) == F_VAR_POP_INT4 || (aggregate) == F_VAR_POP_INT2 || \
+	 (aggregate) == F_VAR_SAMP_INT4 || (aggregate) == F_VAR_SAMP_INT2 || \
+	 (aggregate) == F_STDDEV_INT4 || (aggregate) == F_STDDEV_INT2 || \
+	 (aggregate) == F_STDDEV_POP_INT4 || (aggregate) == F_STDDEV_POP_INT2 || \
+	 (aggregate) == F_STDDEV_SAMP_INT4 || (aggregate) == F_STDDEV_SAMP_INT2)
 #else
 #define CellarStateDiffers(aggregate)	(false)
 #endif

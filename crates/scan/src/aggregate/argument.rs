@@ -15,10 +15,12 @@ use std::rc::Rc;
 
 /// Base-10000 fraction digits of sums of numerics, unless the scale of the lanes needs more.
 const FRACTION_DIGITS: i32 = 4;
+/// Base-10000 fraction digits of sums of quotients: a quotient from 0.00000001 to 0.0001 has at least 24 decimals.
+const FRACTION_DIGITS_QUOTIENT: i32 = 6;
 /// The most decimals that a lane is shifted by, so that the result stays below [`MAGNITUDE_MAX`].
 const SHIFT_DECIMALS_MAX: u32 = 12;
 /// Numbers that are added to a sum of 128 bits are less than this.
-pub const MAGNITUDE_MAX: u128 = 1 << 104;
+pub const MAGNITUDE_MAX: u128 = 1 << 112;
 
 const _: () = assert!((1u128 << 63) * 10u128.pow(SHIFT_DECIMALS_MAX) < MAGNITUDE_MAX);
 
@@ -43,11 +45,9 @@ enum Computation {
     Row,
     /// `count(x)`: only whether the argument is NULL.
     NullOf(BooleanExpr),
-    /// Integers and numerics as integers. `fast` computes a vector at a time; `node` decides the rows that `fast`
+    /// Integers and numerics as integers, floats as their bits. `fast` computes a vector at a time; `node` decides the rows that `fast`
     /// cannot.
     Numbers { fast: Option<NumberExpr>, node: Node, kind: ValueKind, decimals: Decimals },
-    /// Floats as their bits.
-    Floats(Node),
     /// Values of other types.
     Values { node: Node, kind: ValueKind },
 }
@@ -144,7 +144,6 @@ impl Argument {
         let number = || NumberExpr::number(&node, kind, columns).filter(|_| evaluation == Evaluation::Vectors);
         let computation = match kind {
             _ if values => Computation::Values { node, kind },
-            ValueKind::Float4 | ValueKind::Float8 => Computation::Floats(node),
             ValueKind::Numeric => {
                 let decimals = match NumberExpr::display_scale(&node, columns) {
                     Some(scale) => match scale.constant().map(u16::try_from) {
@@ -173,7 +172,26 @@ impl Argument {
                 let most = (fast.scale() + SHIFT_DECIMALS_MAX) / 4;
                 FRACTION_DIGITS.clamp(fast.scale().div_ceil(4) as i32, most as i32)
             }
+            Computation::Numbers { fast: None, node, kind: ValueKind::Numeric, .. } if node.has_quotient() => {
+                FRACTION_DIGITS_QUOTIENT
+            }
             _ => FRACTION_DIGITS,
+        }
+    }
+
+    /// Whether the numbers of most rows are computed in lanes.
+    pub fn is_in_lanes(&self) -> bool {
+        matches!(&self.computation, Computation::Numbers { fast: Some(_), .. })
+    }
+
+    /// Decimals of the lanes of a numeric, or of the numbers that lanes would have; otherwise 0.
+    pub fn decimals(&self) -> u32 {
+        match &self.computation {
+            Computation::Numbers { fast: Some(fast), .. } => fast.scale(),
+            Computation::Numbers { decimals: Decimals::Fixed(decimals), .. } => {
+                u32::from(*decimals).min(4 * self.fraction_digits() as u32)
+            }
+            _ => 0,
         }
     }
 
@@ -189,7 +207,7 @@ impl Argument {
             Computation::Values { node: Node::Column(slot), kind: ValueKind::Text } => {
                 visit(*slot, ColumnRequirement::Strings);
             }
-            Computation::Numbers { node, .. } | Computation::Floats(node) | Computation::Values { node, .. } => {
+            Computation::Numbers { node, .. } | Computation::Values { node, .. } => {
                 node.for_each_slot(&mut |slot| visit(slot, ColumnRequirement::Datums))
             }
         }
@@ -252,8 +270,7 @@ impl Argument {
                     None => Rc::new(Lanes::of(0, UNCERTAIN, selected.len())),
                 };
                 if *kind == ValueKind::Numeric {
-                    let lanes_decimals = fast.as_ref().map_or(0, |fast| fast.scale());
-                    vector.factor = 10i128.pow(4 * fraction_digits as u32 - lanes_decimals);
+                    vector.factor = 10i128.pow(4 * fraction_digits as u32 - self.decimals());
                     if fast.is_some() {
                         read_scales(decimals, rows, selected, cache, vector);
                     }
@@ -277,21 +294,6 @@ impl Argument {
                             TRUE => IS_NULL,
                             _ => UNCERTAIN,
                         };
-                    }
-                }
-                lanes
-            }
-            Computation::Floats(node) => {
-                let mut lanes = zeroes();
-                let (values, flags) = lanes.parts_mut();
-                for (index, (at, (out, flags))) in selected.iter().zip(values.iter_mut().zip(flags)).enumerate() {
-                    if !passes(index) {
-                        continue;
-                    }
-                    match node.eval(&rows.row(*at)) {
-                        Ok(Value::Float(value)) => *out = value.to_bits() as i64,
-                        Ok(Value::Null) => *flags = IS_NULL,
-                        _ => *flags = UNCERTAIN,
                     }
                 }
                 lanes
@@ -422,6 +424,10 @@ fn replace_uncertain(value: Result<Value<'_>, Undecided>, index: usize, fraction
         }
         Ok(Value::Int(value)) => {
             *lane = value;
+            *flags = 0;
+        }
+        Ok(Value::Float(value)) => {
+            *lane = value.to_bits() as i64;
             *flags = 0;
         }
         Ok(Value::Numeric(value)) => match wide(&value, fraction_digits) {

@@ -57,9 +57,10 @@ impl DistinctPlan {
                 StateKind::IntSum => function.argument == Some(kind),
                 _ => false,
             });
-            let function =
-                function.ok_or_else(|| Unsupported(format!("aggregate {oid} is not offloaded with DISTINCT")));
-            function.map(|found| DistinctFunction { state: found.state, output: found.output, finish: found.finish() })
+            let function = function.and_then(|found| {
+                Some(DistinctFunction { state: found.state, output: found.output, finish: found.finish()? })
+            });
+            function.ok_or_else(|| Unsupported(format!("aggregate {oid} is not offloaded with DISTINCT")))
         };
         let functions = wire.functions.iter().map(function).collect::<Result<_, _>>()?;
         Ok(Self { argument, filter, filter_slots, functions })
@@ -89,7 +90,7 @@ impl DistinctPlan {
     /// Empty states of the aggregates, for groups up to `groups`.
     pub fn new_states(&self, groups: usize) -> Vec<State> {
         let new = |function: &DistinctFunction| {
-            let mut state = State::new(function.state, 0);
+            let mut state = State::new(function.state, 0, 0);
             state.resize(groups);
             state
         };

@@ -3,6 +3,7 @@
 //! An aggregate is named by the OID of its `pg_proc` row, which is the same in PostgreSQL 15 to 18. Source:
 //! `catalog/pg_aggregate.dat`, `pg_proc.dat`.
 
+use crate::predicate::Operator;
 use crate::value::ValueKind;
 use cellar_format::postgres::{Collation, Oid};
 
@@ -21,6 +22,10 @@ pub enum StateKind {
     FloatSum { single: bool },
     /// Count, sum and sum of squared differences of float8 (`float8_accum`).
     FloatMoments,
+    /// Count, sum and sum of squares of integers (`int4_accum`) or numerics (`numeric_accum`).
+    Squares,
+    /// AND, OR or XOR of the bits of integers of a kind.
+    Bits { operator: Operator, kind: ValueKind },
     /// The minimum or maximum of values of a kind; for booleans AND and OR.
     Extreme { greatest: bool, kind: ValueKind },
 }
@@ -43,10 +48,15 @@ impl StateKind {
     pub fn argument_use(self) -> ArgumentUse {
         match self {
             Self::Count => ArgumentUse::Nulls,
-            Self::Extreme { kind, .. } if !kind.is_int() => ArgumentUse::Values,
+            Self::Extreme { kind, .. } if !is_in_lanes(kind) => ArgumentUse::Values,
             _ => ArgumentUse::Numbers,
         }
     }
+}
+
+/// Whether extremes of the kind are found in lanes: integers, and floats by their bits.
+pub fn is_in_lanes(kind: ValueKind) -> bool {
+    kind.is_int() || matches!(kind, ValueKind::Float4 | ValueKind::Float8)
 }
 
 /// The format of a state in PostgreSQL's partial aggregation.
@@ -61,6 +71,10 @@ pub enum OutputKind {
     SerializedWideSum,
     /// The format of `numeric_avg_serialize`.
     SerializedNumericSum,
+    /// The format of `numeric_poly_serialize`.
+    SerializedIntSquares,
+    /// The format of `numeric_serialize`.
+    SerializedNumericSquares,
     Float4,
     Float8,
     /// float8[]: count, sum, sum of squared differences.
@@ -104,6 +118,20 @@ const fn extreme(oid: Oid, kind: ValueKind, greatest: bool) -> AggregateFunction
     AggregateFunction { oid, argument: Some(kind), state, output: OutputKind::Value(kind) }
 }
 
+const fn bits(oid: Oid, kind: ValueKind, operator: Operator) -> AggregateFunction {
+    let state = StateKind::Bits { operator, kind };
+    AggregateFunction { oid, argument: Some(kind), state, output: OutputKind::Value(kind) }
+}
+
+/// `variance` or `stddev`, of a population or of a sample.
+const fn deviation(oid: Oid, argument: ValueKind) -> AggregateFunction {
+    let output = match argument {
+        ValueKind::Int2 | ValueKind::Int4 => OutputKind::SerializedIntSquares,
+        _ => OutputKind::SerializedNumericSquares,
+    };
+    sum(oid, argument, StateKind::Squares, output)
+}
+
 const fn count(oid: Oid) -> AggregateFunction {
     AggregateFunction { oid, argument: None, state: StateKind::Count, output: OutputKind::Count }
 }
@@ -138,6 +166,39 @@ static TABLE: &[AggregateFunction] = &[
     sum(2716, ValueKind::Float8, StateKind::FloatMoments, OutputKind::Moments),
     sum(2157, ValueKind::Float4, StateKind::FloatMoments, OutputKind::Moments),
     sum(2158, ValueKind::Float8, StateKind::FloatMoments, OutputKind::Moments),
+    deviation(2148, ValueKind::Int8),
+    deviation(2149, ValueKind::Int4),
+    deviation(2150, ValueKind::Int2),
+    deviation(2153, ValueKind::Numeric),
+    deviation(2154, ValueKind::Int8),
+    deviation(2155, ValueKind::Int4),
+    deviation(2156, ValueKind::Int2),
+    deviation(2159, ValueKind::Numeric),
+    deviation(2641, ValueKind::Int8),
+    deviation(2642, ValueKind::Int4),
+    deviation(2643, ValueKind::Int2),
+    deviation(2646, ValueKind::Numeric),
+    deviation(2712, ValueKind::Int8),
+    deviation(2713, ValueKind::Int4),
+    deviation(2714, ValueKind::Int2),
+    deviation(2717, ValueKind::Numeric),
+    deviation(2718, ValueKind::Int8),
+    deviation(2719, ValueKind::Int4),
+    deviation(2720, ValueKind::Int2),
+    deviation(2723, ValueKind::Numeric),
+    deviation(2724, ValueKind::Int8),
+    deviation(2725, ValueKind::Int4),
+    deviation(2726, ValueKind::Int2),
+    deviation(2729, ValueKind::Numeric),
+    bits(2236, ValueKind::Int2, Operator::And),
+    bits(2238, ValueKind::Int4, Operator::And),
+    bits(2240, ValueKind::Int8, Operator::And),
+    bits(2237, ValueKind::Int2, Operator::Or),
+    bits(2239, ValueKind::Int4, Operator::Or),
+    bits(2241, ValueKind::Int8, Operator::Or),
+    bits(6164, ValueKind::Int2, Operator::Xor),
+    bits(6165, ValueKind::Int4, Operator::Xor),
+    bits(6166, ValueKind::Int8, Operator::Xor),
     extreme(2115, ValueKind::Int8, true),
     extreme(2116, ValueKind::Int4, true),
     extreme(2117, ValueKind::Int2, true),
@@ -172,22 +233,26 @@ pub fn find(oid: Oid) -> Option<&'static AggregateFunction> {
 }
 
 impl AggregateFunction {
-    pub fn finish(&self) -> Finish {
-        match (self.oid, self.output) {
+    /// None: the cell does not know how PostgreSQL computes the result.
+    pub fn finish(&self) -> Option<Finish> {
+        Some(match (self.oid, self.output) {
             (2100..=2103, _) => Finish::Average(ValueKind::Numeric),
-            (_, OutputKind::Moments) => Finish::Average(ValueKind::Float8),
+            (2104 | 2105, _) => Finish::Average(ValueKind::Float8),
+            (_, OutputKind::Moments | OutputKind::SerializedIntSquares | OutputKind::SerializedNumericSquares) => {
+                return None;
+            }
             (_, OutputKind::Count | OutputKind::Sum | OutputKind::CountAndSum) => Finish::Value(ValueKind::Int8),
             (_, OutputKind::SerializedWideSum | OutputKind::SerializedNumericSum) => Finish::Value(ValueKind::Numeric),
             (_, OutputKind::Float4) => Finish::Value(ValueKind::Float4),
             (_, OutputKind::Float8) => Finish::Value(ValueKind::Float8),
             (_, OutputKind::Value(kind)) => Finish::Value(kind),
-        }
+        })
     }
 }
 
 /// Whether groups can be pruned by the result of this aggregate.
 pub fn prunable_aggregate(oid: Oid) -> bool {
-    find(oid).is_some()
+    find(oid).is_some_and(|function| function.finish().is_some())
 }
 
 /// Whether the cell evaluates this aggregate under this collation.

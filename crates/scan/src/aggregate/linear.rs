@@ -51,7 +51,7 @@ impl Linear {
                 Operator::Multiply => {
                     (factor, offset) = (factor.checked_mul(constant)?, offset.checked_mul(constant)?);
                 }
-                Operator::Divide | Operator::Modulo => return None,
+                _ => return None,
             }
         }
         (!steps.is_empty()).then_some((Self { steps, factor, offset }, operand))

@@ -23,6 +23,7 @@ mod partitions;
 mod plan;
 mod pruning;
 mod seen;
+mod squares;
 mod state;
 mod strings;
 mod total;

@@ -2,10 +2,11 @@
 //!
 //! Integers inside serialized states are big-endian, as `libpq/pqformat.c` writes them; datums have their in-memory
 //! format. The formats are the same in PostgreSQL 15 to 18. Source: `numericvar_serialize`,
-//! `numeric_avg_serialize` and `int8_avg_serialize` in `utils/adt/numeric.c`, `utils/array.h`.
+//! `numeric_avg_serialize`, `numeric_serialize`, `numeric_poly_serialize` and `int8_avg_serialize` in `utils/adt/numeric.c`, `utils/array.h`.
 
+use super::squares::Squares;
 use crate::batch::ColumnBuilder;
-use crate::value::numeric::{BASE, Class};
+use crate::value::numeric::{Class, digits_of};
 use crate::value::{Numeric, Value, ValueKind};
 use cellar_format::postgres::type_oid;
 
@@ -14,18 +15,6 @@ const POSITIVE: i32 = 0x0000;
 const NEGATIVE: i32 = 0x4000;
 /// Payloads up to this length get a one-byte header (`VARATT_SHORT_MAX`).
 const SHORT_PAYLOAD_MAX: usize = 0x7f - 1;
-
-/// The base-10000 digits of `value`, most significant first.
-fn digits(value: i128) -> Vec<i16> {
-    let mut magnitude = value.unsigned_abs();
-    let mut digits = Vec::with_capacity(10);
-    while magnitude > 0 {
-        digits.push((magnitude % BASE as u128) as i16);
-        magnitude /= BASE as u128;
-    }
-    digits.reverse();
-    digits
-}
 
 fn put_numeric_var(out: &mut Vec<u8>, digits: &[i16], weight: i32, negative: bool, scale: i32) {
     out.extend((digits.len() as i32).to_be_bytes());
@@ -37,31 +26,70 @@ fn put_numeric_var(out: &mut Vec<u8>, digits: &[i16], weight: i32, negative: boo
     }
 }
 
+fn put_int128(out: &mut Vec<u8>, value: i128) {
+    let digits = digits_of(value.unsigned_abs());
+    put_numeric_var(out, &digits, (digits.len() as i32 - 1).max(0), value < 0, 0);
+}
+
+/// Appends `value` times `BASE^-fraction_digits` without trailing zeroes, as `strip_var` leaves it.
+fn put_stripped(out: &mut Vec<u8>, value: i128, fraction_digits: i32, scale: i32) {
+    let mut digits = digits_of(value.unsigned_abs());
+    let weight = if digits.is_empty() { 0 } else { digits.len() as i32 - 1 - fraction_digits };
+    while digits.last() == Some(&0) {
+        digits.pop();
+    }
+    put_numeric_var(out, &digits, weight, value < 0, scale);
+}
+
+/// Appends `value` times `10^-decimals`.
+fn put_decimal(out: &mut Vec<u8>, value: i128, decimals: u32, scale: i32) {
+    let fraction_digits = decimals.div_ceil(4);
+    put_stripped(out, value * 10i128.pow(fraction_digits * 4 - decimals), fraction_digits as i32, scale);
+}
+
 /// `int8_avg_serialize`: the digits are those of `int128_to_numericvar`, which keeps trailing zeroes.
 pub fn wide_sum(count: i64, sum: i128) -> Vec<u8> {
-    let digits = digits(sum);
     let mut out = Vec::with_capacity(48);
     out.extend(count.to_be_bytes());
-    put_numeric_var(&mut out, &digits, (digits.len() as i32 - 1).max(0), sum < 0, 0);
+    put_int128(&mut out, sum);
     out
+}
+
+/// `numeric_poly_serialize`.
+pub fn int_squares(state: &Squares) -> Vec<u8> {
+    let mut out = Vec::with_capacity(96);
+    out.extend(state.count.to_be_bytes());
+    put_int128(&mut out, state.sum);
+    put_int128(&mut out, state.squares);
+    out
+}
+
+/// `numeric_serialize` of finite values that were added up times `10^decimals`.
+pub fn numeric_squares(state: &Squares, decimals: u32) -> Vec<u8> {
+    let scale = i32::from(state.scale);
+    let mut out = Vec::with_capacity(128);
+    out.extend(state.count.to_be_bytes());
+    put_decimal(&mut out, state.sum, decimals, scale);
+    put_decimal(&mut out, state.squares, 2 * decimals, 2 * scale);
+    put_scales(&mut out, scale, state.scale_count);
+    out
+}
+
+/// Appends the greatest display scale, the number of values with this scale, and the numbers of NaNs, infinities and negative
+/// infinities, which are 0.
+fn put_scales(out: &mut Vec<u8>, scale: i32, scale_count: i64) {
+    out.extend(scale.to_be_bytes());
+    out.extend(scale_count.to_be_bytes());
+    out.extend([0; 24]);
 }
 
 /// `numeric_avg_serialize` of a sum of finite values. `sum` is the sum times `BASE^fraction_digits`; `scale_count` of
 /// the values have the greatest display scale, `scale`.
 pub fn numeric_sum(count: i64, sum: i128, fraction_digits: i32, scale: i32, scale_count: i64) -> Vec<u8> {
-    // Without trailing zeroes, as `strip_var` does.
-    let mut digits = digits(sum);
-    let weight = if digits.is_empty() { 0 } else { digits.len() as i32 - 1 - fraction_digits };
-    while digits.last() == Some(&0) {
-        digits.pop();
-    }
     let mut out = Vec::with_capacity(96);
     out.extend(count.to_be_bytes());
-    put_numeric_var(&mut out, &digits, weight, sum < 0, scale);
-    out.extend(scale.to_be_bytes());
-    out.extend(scale_count.to_be_bytes());
-    // NaN, infinity, -infinity.
-    out.extend([0; 24]);
+    put_stripped(&mut out, sum, fraction_digits, scale);
+    put_scales(&mut out, scale, scale_count);
     out
 }
 

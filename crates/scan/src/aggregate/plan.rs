@@ -3,7 +3,7 @@
 use super::argument::{Argument, BooleanExpr, PlainArgument, slots_of};
 use super::distinct::DistinctPlan;
 use super::functions::{
-    AggregateFunction, ArgumentUse, COUNT_ROWS, COUNT_VALUES, OutputKind, StateKind, find, groupable,
+    AggregateFunction, ArgumentUse, COUNT_ROWS, COUNT_VALUES, Finish, OutputKind, StateKind, find, groupable,
     offloadable_aggregate,
 };
 use super::groups::KEYS_MAX;
@@ -147,7 +147,7 @@ impl AggregationPlan {
             pruning: None,
             total_requests: None,
         };
-        // None for a sum that is derived from another sum: groups are not pruned by it.
+        // None for a sum that is derived from another sum, and for a result that only PostgreSQL computes: groups are not pruned by it.
         let mut outputs: Vec<Option<pruning::Output>> = plan
             .key_outputs
             .iter()
@@ -184,8 +184,9 @@ impl AggregationPlan {
                 plan.states.push(StateSpec { argument, kind: function.state });
             }
             let linear = linear.map(|(linear, _)| plan.linear(argument, linear));
-            outputs.push(linear.is_none().then(|| pruning::Output::Result(state, function.finish())));
-            kinds.push(function.finish().kind());
+            let finish = function.finish();
+            outputs.push(finish.filter(|_| linear.is_none()).map(|finish| pruning::Output::Result(state, finish)));
+            kinds.push(finish.map_or(ValueKind::Float8, Finish::kind));
             plan.outputs.push(Output { state, format: function.output, linear });
         }
         if let Some(distinct) = &aggregation.distinct {
@@ -260,9 +261,7 @@ impl AggregationPlan {
             match state.kind {
                 StateKind::Count => {}
                 StateKind::IntSum | StateKind::WideSum | StateKind::NumericSum => request.sum = true,
-                kind @ StateKind::Extreme { .. } if kind.argument_use() == ArgumentUse::Numbers => {
-                    request.bounds = true
-                }
+                StateKind::Extreme { kind, .. } if kind.is_int() => request.bounds = true,
                 _ => return None,
             }
         }
@@ -394,7 +393,11 @@ fn argument_of(
                 Some((operand, found)) => (operand, found.unwrap_or(kind)),
                 None => (node, kind),
             };
-            Ok(Argument::of(node, kind, values, columns, evaluation, filter))
+            let argument = Argument::of(node, kind, values, columns, evaluation, filter);
+            if function.state == StateKind::Squares && evaluation == Evaluation::Vectors && !argument.is_in_lanes() {
+                return Err(Unsupported("the squares of an expression that is not computed over vectors".into()));
+            }
+            Ok(argument)
         }
         _ => Err(Unsupported(format!("aggregate {} has an argument that is not offloaded", function.oid))),
     }

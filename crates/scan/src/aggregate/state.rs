@@ -10,9 +10,10 @@ use super::functions::{Finish, OutputKind, StateKind};
 use super::groups::{DISCARD, FEW_GROUPS_MAX, RowGroups};
 use super::linear::Linear;
 use super::partial;
+use super::squares::{self, Squares};
 use super::total::Total;
 use crate::batch::ColumnBuilder;
-use crate::predicate::IS_NULL;
+use crate::predicate::{IS_NULL, Operator};
 use crate::value::{Numeric, Undecided, Value, ValueKind, float_key, without_trailing_blanks};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
@@ -56,6 +57,21 @@ enum States {
         single: bool,
     },
     Moments(Vec<[f64; 3]>),
+    /// The numbers are the values times `10^decimals`.
+    Squares {
+        groups: Vec<Squares>,
+        decimals: u32,
+    },
+    Bits {
+        values: Vec<Option<i64>>,
+        operator: Operator,
+    },
+    /// Extremes of floats.
+    Floats {
+        values: Vec<Option<f64>>,
+        greatest: bool,
+        single: bool,
+    },
     Numbers {
         values: Vec<Option<i64>>,
         greatest: bool,
@@ -74,7 +90,7 @@ pub struct State {
 }
 
 impl State {
-    pub fn new(kind: StateKind, fraction_digits: i32) -> Self {
+    pub fn new(kind: StateKind, fraction_digits: i32, decimals: u32) -> Self {
         let states = match kind {
             StateKind::Count => States::Counts(Vec::new()),
             StateKind::IntSum => States::Sums(Vec::new()),
@@ -82,6 +98,11 @@ impl State {
             StateKind::NumericSum => States::NumericSums { sums: Vec::new(), fraction_digits },
             StateKind::FloatSum { single } => States::FloatSums { sums: Vec::new(), single },
             StateKind::FloatMoments => States::Moments(Vec::new()),
+            StateKind::Squares => States::Squares { groups: Vec::new(), decimals },
+            StateKind::Bits { operator, .. } => States::Bits { values: Vec::new(), operator },
+            StateKind::Extreme { greatest, kind: kind @ (ValueKind::Float4 | ValueKind::Float8) } => {
+                States::Floats { values: Vec::new(), greatest, single: kind == ValueKind::Float4 }
+            }
             StateKind::Extreme { greatest, kind } if kind.is_int() => States::Numbers { values: Vec::new(), greatest },
             StateKind::Extreme { greatest, kind } => States::Values { values: Vec::new(), greatest, kind, bytes: 0 },
         };
@@ -97,7 +118,9 @@ impl State {
             States::NumericSums { sums, .. } => sums.resize(groups, NumericSum::default()),
             States::FloatSums { sums, .. } => sums.resize(groups, None),
             States::Moments(states) => states.resize(groups, [0.0; 3]),
-            States::Numbers { values, .. } => values.resize(groups, None),
+            States::Squares { groups: states, .. } => states.resize(groups, Squares::default()),
+            States::Floats { values, .. } => values.resize(groups, None),
+            States::Numbers { values, .. } | States::Bits { values, .. } => values.resize(groups, None),
             States::Values { values, bytes, .. } => {
                 values.resize(groups, None);
                 if groups == 0 {
@@ -116,7 +139,9 @@ impl State {
             States::NumericSums { .. } => size_of::<NumericSum>(),
             States::FloatSums { .. } => size_of::<Option<f64>>(),
             States::Moments(_) => size_of::<[f64; 3]>(),
-            States::Numbers { .. } => size_of::<Option<i64>>(),
+            States::Squares { .. } => size_of::<Squares>(),
+            States::Floats { .. } => size_of::<Option<f64>>(),
+            States::Numbers { .. } | States::Bits { .. } => size_of::<Option<i64>>(),
             States::Values { .. } => size_of::<Option<Value<'static>>>(),
         }
     }
@@ -140,14 +165,16 @@ impl State {
             States::NumericSums { sums, .. } => sums.len(),
             States::FloatSums { sums, .. } => sums.len(),
             States::Moments(states) => states.len(),
-            States::Numbers { values, .. } => values.len(),
+            States::Squares { groups, .. } => groups.len(),
+            States::Floats { values, .. } => values.len(),
+            States::Numbers { values, .. } | States::Bits { values, .. } => values.len(),
             States::Values { values, .. } => values.len(),
         }
     }
 
     /// Whether [`Self::discard_overflow`] may discard rows.
     pub fn may_discard(&self) -> bool {
-        matches!(self.states, States::FloatSums { .. } | States::Moments(_))
+        matches!(self.states, States::FloatSums { .. } | States::Moments(_) | States::Squares { .. })
     }
 
     /// Assigns [`DISCARD`] to rows whose value might make a state overflow, where PostgreSQL would raise an error.
@@ -164,6 +191,7 @@ impl State {
             States::Moments(states) => {
                 discard_overflow(lanes(), groups, 1e140, |group| states[group][1]);
             }
+            States::Squares { .. } => squares::discard_large(vector, groups),
             _ => {}
         }
     }
@@ -171,11 +199,18 @@ impl State {
     /// An upper bound of what adding a run's values can add to the magnitude of a sum of 128 bits.
     pub fn magnitude(&self, vector: &Vector<'_>, rows: usize) -> u128 {
         let most = match &self.states {
-            States::NumericSums { .. } if !vector.wide.is_empty() => MAGNITUDE_MAX,
             States::NumericSums { .. } => {
                 let (least, most) = vector.lanes.bounds();
-                let most = u128::from(least.unsigned_abs().max(most.unsigned_abs()));
-                most.saturating_mul(vector.factor.unsigned_abs()).min(MAGNITUDE_MAX)
+                let most = match vector.wide.is_empty() {
+                    true => least.unsigned_abs().max(most.unsigned_abs()),
+                    // The lanes of wide numbers count for nothing, and the bounds are unknown.
+                    false => {
+                        let in_lanes = vector.lanes.iter().filter(|(_, flags)| flags & IS_WIDE == 0);
+                        in_lanes.map(|(value, _)| value.unsigned_abs()).max().unwrap_or(0)
+                    }
+                };
+                let most = u128::from(most).saturating_mul(vector.factor.unsigned_abs()).min(MAGNITUDE_MAX);
+                vector.wide.iter().map(|wide| wide.value.unsigned_abs()).fold(most, u128::max)
             }
             _ => 0,
         };
@@ -210,9 +245,7 @@ impl State {
                     false => state.map_or(least, |best| best.min(least)),
                 });
             }
-            States::FloatSums { .. } | States::Moments(_) | States::Values { .. } => {
-                unreachable!("totals are never requested for floats and values")
-            }
+            _ => unreachable!("totals are requested only for counts, sums and extremes of integers and numerics"),
         }
     }
 
@@ -274,6 +307,22 @@ impl State {
                 for (group, (value, flags)) in numbers {
                     if flags & IS_NULL == 0 {
                         accumulate(&mut states[*group as usize], f64::from_bits(value as u64));
+                    }
+                }
+            }
+            States::Squares { groups: states, .. } => squares::add(states, vector, groups),
+            States::Bits { values, operator } => {
+                for (group, (value, flags)) in numbers {
+                    if flags & IS_NULL == 0 {
+                        let state = &mut values[*group as usize];
+                        *state = Some(state.map_or(value, |bits| combined_bits(*operator, bits, value)));
+                    }
+                }
+            }
+            States::Floats { values, greatest, .. } => {
+                for (group, (value, flags)) in numbers {
+                    if flags & IS_NULL == 0 {
+                        add_float(&mut values[*group as usize], f64::from_bits(value as u64), *greatest);
                     }
                 }
             }
@@ -397,6 +446,24 @@ impl State {
             (States::Moments(states), States::Moments(others)) => {
                 pairs.for_each(|(from, to)| states[to] = combined(states[to], others[from]));
             }
+            (States::Squares { groups, .. }, States::Squares { groups: others, .. }) => {
+                pairs.for_each(|(from, to)| groups[to].merge(&others[from]));
+            }
+            (States::Bits { values, operator }, States::Bits { values: others, .. }) => {
+                for (from, to) in pairs {
+                    values[to] = match (values[to], others[from]) {
+                        (Some(value), Some(other)) => Some(combined_bits(*operator, value, other)),
+                        (value, other) => value.or(other),
+                    };
+                }
+            }
+            (States::Floats { values, greatest, .. }, States::Floats { values: others, .. }) => {
+                for (from, to) in pairs {
+                    if let Some(other) = others[from] {
+                        add_float(&mut values[to], other, *greatest);
+                    }
+                }
+            }
             (States::Numbers { values, greatest }, States::Numbers { values: others, .. }) => {
                 for (from, to) in pairs {
                     values[to] = match (values[to], others[from]) {
@@ -424,7 +491,7 @@ impl State {
     /// Whether all results of this kind have a rank.
     pub fn has_ranks(&self, finish: Finish) -> bool {
         match &self.states {
-            States::Values { .. } => false,
+            States::Values { .. } | States::Squares { .. } => false,
             States::Moments(_) => true,
             _ => matches!(finish, Finish::Value(_)),
         }
@@ -434,7 +501,7 @@ impl State {
     pub fn rank_fraction_digits(&self) -> Option<i32> {
         match &self.states {
             States::NumericSums { fraction_digits, .. } => Some(*fraction_digits),
-            States::FloatSums { .. } | States::Moments(_) => None,
+            States::FloatSums { .. } | States::Moments(_) | States::Floats { .. } => None,
             _ => Some(0),
         }
     }
@@ -453,8 +520,9 @@ impl State {
                 let [count, sum, _] = states[group];
                 (count > 0.0).then(|| float_key(sum / count).into())
             }
-            States::Numbers { values, .. } => values[group].map(i128::from),
-            States::Values { .. } => None,
+            States::Floats { values, .. } => values[group].map(|value| float_key(value).into()),
+            States::Numbers { values, .. } | States::Bits { values, .. } => values[group].map(i128::from),
+            States::Values { .. } | States::Squares { .. } => None,
         }
     }
 
@@ -479,6 +547,8 @@ impl State {
                 return divided(sum, count.into());
             }
             States::Values { values, .. } => values[group].as_ref().map_or(Value::Null, Value::borrowed),
+            States::Floats { values, .. } => values[group].map_or(Value::Null, Value::Float),
+            States::Squares { .. } => return Err(Undecided),
             _ => match (self.rank(group), finish.kind()) {
                 (None, _) => Value::Null,
                 (Some(rank), ValueKind::Numeric) => {
@@ -527,7 +597,16 @@ impl State {
                 None => out.push_null(row, if *single { 4 } else { 8 }),
             },
             States::Moments(states) => out.push_datum(&partial::moments(states[group])),
-            States::Numbers { values, .. } => match (values[group], output) {
+            States::Squares { groups, decimals } => out.push_payload(&match output {
+                OutputKind::SerializedIntSquares => partial::int_squares(&groups[group]),
+                _ => partial::numeric_squares(&groups[group], *decimals),
+            }),
+            States::Floats { values, single, .. } => match values[group] {
+                Some(value) if *single => out.push_fixed(&(value as f32).to_le_bytes()),
+                Some(value) => out.push_fixed(&value.to_le_bytes()),
+                None => out.push_null(row, if *single { 4 } else { 8 }),
+            },
+            States::Numbers { values, .. } | States::Bits { values, .. } => match (values[group], output) {
                 (Some(value), OutputKind::Value(kind)) => out.push_int(kind, value),
                 _ => out.push_null(row, output.stride()),
             },
@@ -544,7 +623,12 @@ impl OutputKind {
         match self {
             Self::Count | Self::Sum | Self::Float8 => 8,
             Self::Float4 => 4,
-            Self::CountAndSum | Self::SerializedWideSum | Self::SerializedNumericSum | Self::Moments => 0,
+            Self::CountAndSum
+            | Self::SerializedWideSum
+            | Self::SerializedNumericSum
+            | Self::SerializedIntSquares
+            | Self::SerializedNumericSquares
+            | Self::Moments => 0,
             Self::Value(kind) => partial::stride(kind),
         }
     }
@@ -621,6 +705,25 @@ fn add_numerics(sums: &mut [NumericSum], vector: &Vector<'_>, groups: &[u32]) {
             }
         }
         sums[*group as usize].add(value, 1, scale);
+    }
+}
+
+fn combined_bits(operator: Operator, left: i64, right: i64) -> i64 {
+    match operator {
+        Operator::And => left & right,
+        Operator::Or => left | right,
+        _ => left ^ right,
+    }
+}
+
+/// Replaces an extreme by the value, as `float8larger` and `float8smaller` do: also by an equal value, which may be another zero.
+fn add_float(state: &mut Option<f64>, value: f64, greatest: bool) {
+    let replaces = |best: f64| match float_key(value).cmp(&float_key(best)) {
+        Ordering::Equal => true,
+        order => order.is_gt() == greatest,
+    };
+    if state.is_none_or(replaces) {
+        *state = Some(value);
     }
 }
 

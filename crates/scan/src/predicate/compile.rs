@@ -237,6 +237,10 @@ impl Compiler<'_> {
                 let left = Box::new(nodes.remove(0));
                 Node::Compare { domain, comparison, left, right }
             }
+            FunctionBody::Scalar(_) if functions::is_prefix_test(function) => match prefix_pattern(&nodes[1]) {
+                Some(pattern) => Node::Like { value: Box::new(nodes.remove(0)), pattern, negated: false },
+                None => Node::Call { function, context: Context { encoding, result }, args: nodes },
+            },
             FunctionBody::Like { negated, .. } => match constant_pattern(&nodes[1], encoding) {
                 Some(pattern) => Node::Like { value: Box::new(nodes.remove(0)), pattern, negated },
                 None => Node::Call { function, context: Context { encoding, result }, args: nodes },
@@ -310,7 +314,7 @@ pub fn integer_call(expr: &Expr) -> Option<IntegerCall<'_>> {
     };
     match (function.body, args.as_slice()) {
         (FunctionBody::Widen, [operand]) => Some(IntegerCall::Widened(operand)),
-        (FunctionBody::Arithmetic(operator), [left, right]) => {
+        (FunctionBody::Arithmetic(operator), [left, right]) if operator.is_arithmetic() => {
             let commutes = matches!(operator, Operator::Add | Operator::Multiply);
             let (operand, constant) = match (constant_of(left).filter(|_| commutes), constant_of(right)) {
                 (_, Some(constant)) => (left, constant),
@@ -355,6 +359,20 @@ fn constant_pattern(node: &Node, encoding: TextEncoding) -> Option<Pattern> {
         Node::Const(Value::Bytes(pattern)) => Pattern::new(pattern, encoding),
         _ => None,
     }
+}
+
+/// The pattern of the texts that start with a constant.
+fn prefix_pattern(node: &Node) -> Option<Pattern> {
+    let Node::Const(Value::Bytes(prefix)) = node else { return None };
+    let mut pattern = Vec::with_capacity(prefix.len() + 1);
+    for byte in prefix.iter() {
+        if matches!(byte, b'%' | b'_' | b'\\') {
+            pattern.push(b'\\');
+        }
+        pattern.push(*byte);
+    }
+    pattern.push(b'%');
+    Pattern::new(&pattern, TextEncoding::SingleByte)
 }
 
 fn is_ascii(node: &Node) -> bool {

@@ -10,7 +10,7 @@ use super::lanes::UNCERTAIN;
 use super::node::Node;
 use super::rows::{Row, RowSet};
 use super::substring_bitmap::SubstringBitmap;
-use super::vector::{NumberExpr, compared};
+use super::vector::{Condition, EvalCache, NumberExpr, TRUE, UNDECIDED, compared};
 use crate::heap::{MISSING, NULL, Slot};
 use crate::value::{Comparison, Domain, Value, ValueKind, float_key, numeric};
 use cellar_format::postgres::AttributeNumber;
@@ -42,6 +42,11 @@ pub enum Kernel {
         node: Node,
         test: ColumnTest,
     },
+    /// Any other condition over vectors. The interpreter decides, by `node`, the rows that the condition leaves undecided.
+    Condition {
+        condition: Condition,
+        node: Box<Node>,
+    },
     And(Vec<Kernel>),
     Or(Vec<Kernel>),
     Interpret(Node),
@@ -69,7 +74,19 @@ impl From<Option<bool>> for Decision {
 impl Kernel {
     /// Compiles the qual `node`.
     pub fn new(node: Node, columns: &[Option<Column>]) -> Self {
-        kernel_where(&node, true, columns).unwrap_or(Self::Interpret(node))
+        Self::of_rows_where(&node, true, columns)
+    }
+
+    /// The kernel for the rows where `node` is `truth`.
+    fn of_rows_where(node: &Node, truth: bool, columns: &[Option<Column>]) -> Self {
+        if let Some(kernel) = kernel_where(node, truth, columns) {
+            return kernel;
+        }
+        let node = if truth { node.clone() } else { Node::Not(Box::new(node.clone())) };
+        match Condition::over_vectors(&node, columns) {
+            Some(condition) => Self::Condition { condition, node: Box::new(node) },
+            None => Self::Interpret(node),
+        }
     }
 
     /// Appends the rows of `selected` that qualify to `out`, and the rows that cannot be decided to `undecided`.
@@ -91,6 +108,14 @@ impl Kernel {
                     (Some(mark), None | Some(0)) => Decision::from(Some(mark == 1)),
                     (_, Some(flags)) if flags & UNCERTAIN != 0 => interpret(node, rows, row),
                     _ => Decision::Dropped,
+                });
+            }
+            Self::Condition { condition, node } => {
+                let truths = condition.eval(rows, selected, &mut EvalCache::default());
+                let mut truths = truths.iter();
+                select(selected, out, undecided, |row| match truths.next() {
+                    Some(&UNDECIDED) | None => interpret(node, rows, row),
+                    Some(truth) => Decision::from(Some(*truth == TRUE)),
                 });
             }
             Self::Expression { node, test } => {
@@ -117,7 +142,11 @@ impl Kernel {
 
     /// The column, if the kernel interprets an expression of only one column.
     pub fn interpreted_column(&self) -> Option<Slot> {
-        let (Self::Expression { node, .. } | Self::Interpret(node)) = self else { return None };
+        let node = match self {
+            Self::Condition { node, .. } => node,
+            Self::Expression { node, .. } | Self::Interpret(node) => node,
+            _ => return None,
+        };
         let mut slots = Vec::new();
         node.for_each_slot(&mut |slot| slots.push(slot));
         slots.dedup();
@@ -132,6 +161,7 @@ impl Kernel {
                 Value::Null => Some(false),
                 value => test.passes(&value),
             },
+            Self::Condition { node, .. } => node.qualifies(&row).ok(),
             Self::Interpret(node) => node.qualifies(&row).ok(),
             _ => None,
         }
@@ -146,6 +176,7 @@ impl Kernel {
             Self::Constant(_)
             | Self::Column { .. }
             | Self::Compare { .. }
+            | Self::Condition { .. }
             | Self::Expression { .. }
             | Self::Interpret(_) => {}
         }
@@ -328,8 +359,8 @@ fn run_or(arms: &[Kernel], rows: RowSet<'_>, selected: &[u16], out: &mut Vec<u16
     out.extend_from_slice(&hits);
 }
 
-/// A kernel for the rows where `node` is `truth`. None: only the interpreter evaluates `node`, or the order of
-/// evaluation matters more than [`Kernel::And`] and [`Kernel::Or`] preserve.
+/// A kernel for the rows where `node` is `truth`. None: there is no kernel for `node`, or the order of evaluation matters more
+/// than [`Kernel::And`] and [`Kernel::Or`] preserve.
 fn kernel_where(node: &Node, truth: bool, columns: &[Option<Column>]) -> Option<Kernel> {
     match node {
         Node::Const(Value::Null) => Some(Kernel::Constant(false)),
@@ -353,10 +384,14 @@ fn kernel_where(node: &Node, truth: bool, columns: &[Option<Column>]) -> Option<
             Some(test_kernel(value, ColumnTest::Like { pattern: pattern.clone(), negated: *negated == truth }))
         }
         Node::AnyAll { domain, comparison, any, scalar, elements } => {
-            list_kernel(*domain, *comparison, *any == truth, *any, scalar, elements)
+            match list_kernel(*domain, *comparison, *any == truth, *any, scalar, elements)? {
+                Kernel::Expression { test, .. } => Some(computed_or_test(node, truth, scalar, test, columns)),
+                kernel => Some(kernel),
+            }
         }
         Node::AnyInteger { scalar, values } => {
-            Some(test_kernel(scalar, ColumnTest::IntSet { values: values.clone(), negated: !truth }))
+            let test = ColumnTest::IntSet { values: values.clone(), negated: !truth };
+            Some(computed_or_test(node, truth, scalar, test, columns))
         }
         Node::And(args) | Node::Or(args) => {
             // AND is true, and OR is false, where all arms are. PostgreSQL may evaluate a later arm for a row that an
@@ -365,10 +400,20 @@ fn kernel_where(node: &Node, truth: bool, columns: &[Option<Column>]) -> Option<
             if conjunction && args.iter().skip(1).any(Node::fallible) {
                 return None;
             }
-            let arms = args.iter().map(|arg| kernel_where(arg, truth, columns)).collect::<Option<Vec<_>>>()?;
+            let arms = args.iter().map(|arg| Kernel::of_rows_where(arg, truth, columns)).collect();
             Some(if conjunction { Kernel::And(fused(arms)) } else { Kernel::Or(arms) })
         }
         _ => None,
+    }
+}
+
+/// As [`test_kernel`], for a test that is equivalent to the condition `node`, or to its negation if not `truth`: over vectors if
+/// these support the tested expression.
+fn computed_or_test(node: &Node, truth: bool, tested: &Node, test: ColumnTest, columns: &[Option<Column>]) -> Kernel {
+    let node = if truth { node.clone() } else { Node::Not(Box::new(node.clone())) };
+    match Condition::over_vectors(&node, columns) {
+        Some(condition) if !matches!(tested, Node::Column(_)) => Kernel::Condition { condition, node: Box::new(node) },
+        _ => test_kernel(tested, test),
     }
 }
 

@@ -5,7 +5,7 @@
 //! to right. [`Undecided`] is returned where PostgreSQL would raise an error, and for values that are not in the page.
 //! Like an error, it ends the evaluation of the row.
 
-use super::functions::{Context, Function, FunctionBody, JsonPath, calculate, takes_length, widened};
+use super::functions::{Context, Function, FunctionBody, JsonPath, Operator, calculate, takes_length, widened};
 use super::like::Pattern;
 use super::rows::Row;
 use crate::bounds::IntSet;
@@ -235,6 +235,18 @@ impl Node {
                 }
                 otherwise.for_each_slot(visit);
             }
+        }
+    }
+
+    /// Whether the expression is a quotient, or arithmetic with one.
+    pub fn has_quotient(&self) -> bool {
+        match self {
+            Self::Call { function, args, .. } => match function.body {
+                FunctionBody::Arithmetic(Operator::Divide) => true,
+                FunctionBody::Arithmetic(_) => args.iter().any(Self::has_quotient),
+                _ => false,
+            },
+            _ => false,
         }
     }
 

@@ -29,7 +29,7 @@ impl Kernel {
             }
             Self::And(arms) => arms.iter().all(|arm| arm.may_match(summary, columns)),
             Self::Or(arms) => arms.iter().any(|arm| arm.may_match(summary, columns)),
-            Self::Expression { .. } | Self::Interpret(_) => true,
+            Self::Condition { .. } | Self::Expression { .. } | Self::Interpret(_) => true,
         }
     }
 }

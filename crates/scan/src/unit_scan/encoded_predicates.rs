@@ -189,7 +189,9 @@ impl UnitScanner {
                 let predicates = no_nulls.into_iter().chain(predicate);
                 Ok(Translation::Predicates(predicates.map(|predicate| (column.attribute, predicate)).collect()))
             }
-            Kernel::Expression { .. } | Kernel::Interpret(_) => self.translate_interpreted(scan, span, kernel),
+            Kernel::Condition { .. } | Kernel::Expression { .. } | Kernel::Interpret(_) => {
+                self.translate_interpreted(scan, span, kernel)
+            }
             Kernel::Compare { .. } | Kernel::Or(_) => Ok(Translation::None),
         }
     }

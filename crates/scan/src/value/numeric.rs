@@ -127,6 +127,41 @@ pub enum Rounding {
 /// The greatest scale, and minus the least scale, of [`Numeric::rounded`].
 const ROUNDED_SCALE_MAX: i32 = 20;
 
+/// The base-10000 digits of a number, most significant first; none for 0.
+pub fn digits_of(mut magnitude: u128) -> Digits {
+    // Divisions of 128 bits are slow, so each of them splits off four digits.
+    const FOUR_DIGITS: u128 = (BASE as u128).pow(4);
+    let mut digits = Digits::new();
+    while magnitude > u64::MAX as u128 {
+        let quotient = magnitude / FOUR_DIGITS;
+        let mut four = (magnitude - quotient * FOUR_DIGITS) as u64;
+        for _ in 0..4 {
+            digits.push((four % BASE as u64) as i16);
+            four /= BASE as u64;
+        }
+        magnitude = quotient;
+    }
+    let mut rest = magnitude as u64;
+    while rest > 0 {
+        digits.push((rest % BASE as u64) as i16);
+        rest /= BASE as u64;
+    }
+    digits.reverse();
+    digits
+}
+
+/// The quotient and the remainder. Avoids a slow division if both numbers have 64 bits.
+#[inline(always)]
+fn divided(dividend: u128, divisor: u128) -> (u128, u128) {
+    match (u64::try_from(dividend), u64::try_from(divisor)) {
+        (Ok(dividend), Ok(divisor)) => ((dividend / divisor).into(), (dividend % divisor).into()),
+        _ => {
+            let quotient = dividend / divisor;
+            (quotient, dividend - quotient * divisor)
+        }
+    }
+}
+
 impl Numeric {
     pub fn zero() -> Self {
         Self { class: Class::Finite, negative: false, weight: 0, scale: 0, digits: Digits::new() }
@@ -188,13 +223,7 @@ impl Numeric {
 
     /// Returns `value * BASE^-fraction_digits`, with display scale 0.
     pub fn from_scaled(value: i128, fraction_digits: i32) -> Self {
-        let mut magnitude = value.unsigned_abs();
-        let mut digits = Digits::new();
-        while magnitude > 0 {
-            digits.push((magnitude % BASE as u128) as i16);
-            magnitude /= BASE as u128;
-        }
-        digits.reverse();
+        let digits = digits_of(value.unsigned_abs());
         let weight = digits.len() as i32 - 1 - fraction_digits;
         Self { class: Class::Finite, negative: value < 0, weight, scale: 0, digits }.normalised()
     }
@@ -406,10 +435,10 @@ impl Numeric {
         let power = 10u128.checked_pow(shift.unsigned_abs())?;
         let enlarged = if shift < 0 { &mut divisor } else { &mut dividend };
         *enlarged = enlarged.checked_mul(power)?;
-        let remainder = dividend % divisor;
+        let (quotient, remainder) = divided(dividend, divisor);
         // Round half away from zero. Cannot overflow: with a remainder the divisor is at least 2, so the quotient is at
         // most half of the maximum.
-        let quotient = dividend / divisor + u128::from(remainder >= divisor - remainder);
+        let quotient = quotient + u128::from(remainder >= divisor - remainder);
         let fraction_digits = (scale + 3) / 4;
         let quotient = quotient.checked_mul(10u128.pow((4 * fraction_digits - scale) as u32))?;
         let quotient = i128::try_from(quotient).ok()?;
@@ -433,7 +462,7 @@ impl Numeric {
             magnitude.checked_mul(10u128.checked_pow((scale - decimals) as u32)?)?
         } else {
             let unit = 10u128.checked_pow((decimals - scale) as u32)?;
-            let (units, remainder) = (magnitude / unit, magnitude % unit);
+            let (units, remainder) = divided(magnitude, unit);
             let is_away = match rounding {
                 Rounding::HalfAwayFromZero => remainder >= unit - remainder,
                 Rounding::TowardZero => false,

@@ -439,7 +439,8 @@ impl Queries<'_> {
         }
         let column = self.rng.pick(&usable).clone();
         let names: &[&str] = match column.of {
-            Type::Numeric | Type::Int2 | Type::Int4 | Type::Int8 => &["sum", "avg", "min", "max", "count"],
+            Type::Numeric => &["sum", "avg", "min", "max", "count", "stddev"],
+            Type::Int2 | Type::Int4 | Type::Int8 => &["sum", "avg", "min", "max", "count", "var_pop"],
             Type::Bool => &["bool_and", "bool_or", "count"],
             Type::Float4 | Type::Float8 | Type::Jsonb => &["count"],
             _ => &["min", "max", "count"],
@@ -548,14 +549,17 @@ impl Queries<'_> {
             argument = format!("({argument} {operator} {constant})");
         }
         let names: &[&str] = match of {
-            Type::Numeric => &["sum", "avg", "sum", "avg", "count"],
-            Type::Int2 | Type::Int4 | Type::Int8 => &["sum", "avg", "min", "max", "count"],
+            Type::Numeric => &["sum", "avg", "sum", "avg", "count", "stddev", "var_pop"],
+            Type::Int2 | Type::Int4 | Type::Int8 => {
+                &["sum", "avg", "min", "max", "count", "variance", "stddev_pop", "bit_and", "bit_or", "bit_xor"]
+            }
             Type::Bool => &["bool_and", "bool_or", "every", "count"],
             Type::Text | Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz => &["min", "max", "count"],
             Type::Enum => &["count", "min", "max"],
             Type::Float4 | Type::Float8 | Type::Uuid | Type::Bytea | Type::Jsonb => &["count"],
         };
         let name = *self.rng.pick(names);
+        let distinct = distinct && !["stddev", "var_pop", "variance", "stddev_pop"].contains(&name);
         let call = match self.rng.below(20) {
             0..=15 if distinct => format!("{name}(DISTINCT {argument})"),
             _ if distinct => self.extreme_of_column(),
@@ -742,7 +746,10 @@ impl Queries<'_> {
             }
             5..=8 if of == Type::Text => {
                 let like = self.rng.pick(&["LIKE", "NOT LIKE", "LIKE", "ILIKE"]);
-                format!("{left} {like} {}", self.pattern())
+                match self.rng.chance(12) {
+                    true => format!("starts_with({left}, {})", self.literal(of)),
+                    false => format!("{left} {like} {}", self.pattern()),
+                }
             }
             9 => {
                 // Also compare numbers of different types.
@@ -840,6 +847,11 @@ impl Queries<'_> {
                 true => format!(" ELSE {}", self.expression(of, d)),
                 false => String::new(),
             };
+            if self.rng.chance(30) {
+                let tested = *self.rng.pick(&[Type::Int4, Type::Int2, Type::Text, Type::Date, Type::Numeric]);
+                let (value, first) = (self.expression(tested, d), self.literal(tested));
+                return format!("CASE {value} WHEN {first} THEN {then}{otherwise} END");
+            }
             return format!("CASE WHEN {condition} THEN {then}{second}{otherwise} END");
         }
         if self.rng.chance(8) {
@@ -938,7 +950,19 @@ impl Queries<'_> {
         }
         if matches!(of, Type::Numeric | Type::Float8) && self.rng.chance(15) {
             let name = *self.rng.pick(&["round", "trunc", "ceil", "floor"]);
-            return format!("{name}({})", self.expression(of, depth));
+            let argument = self.expression(of, depth);
+            return match self.rng.below(4) {
+                0 if of == Type::Numeric => format!("{name}({argument} / {})", self.rng.pick(&["10", "100.0", "3"])),
+                1 if of == Type::Float8 => format!("sqrt({argument})"),
+                _ => format!("{name}({argument})"),
+            };
+        }
+        if matches!(of, Type::Int2 | Type::Int4 | Type::Int8) && self.rng.chance(10) {
+            let operator = *self.rng.pick(&["&", "|", "#"]);
+            return format!("({} {operator} {})", self.expression(of, depth), self.expression(of, depth));
+        }
+        if of == Type::Int4 && self.rng.chance(12) {
+            return format!("({} - {})", self.expression(Type::Date, depth), self.expression(Type::Date, depth));
         }
         match self.rng.below(12) {
             0 | 1 => format!("({} + {})", self.expression(of, depth), self.expression(of, depth)),

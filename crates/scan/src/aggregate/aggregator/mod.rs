@@ -449,6 +449,9 @@ fn new_table(plan: &AggregationPlan) -> GroupTable {
 }
 
 fn new_states(plan: &AggregationPlan) -> Vec<State> {
-    let state = |spec: &StateSpec| State::new(spec.kind, plan.arguments[spec.argument].fraction_digits());
+    let state = |spec: &StateSpec| {
+        let argument = &plan.arguments[spec.argument];
+        State::new(spec.kind, argument.fraction_digits(), argument.decimals())
+    };
     plan.states.iter().map(state).collect()
 }

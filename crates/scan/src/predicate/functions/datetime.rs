@@ -56,8 +56,7 @@ pub fn calculate<'a>(operator: Operator, date: i64, days: i64) -> EvalResult<'a>
     shifted.filter(|date| FINITE_DATES.contains(date)).map(Value::Int).ok_or(Undecided)
 }
 
-fn date_subtract<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
-    let (left, right) = ints(args)?;
+pub fn days_between<'a>(left: i64, right: i64) -> EvalResult<'a> {
     if date_is_infinite(left) || date_is_infinite(right) {
         return Err(Undecided);
     }
@@ -437,7 +436,7 @@ fn at_time_zone<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
 functions! {
     1141 date_pli (DATE, INT4) -> DATE, Any, arithmetic(Operator::Add);
     1142 date_mii (DATE, INT4) -> DATE, Any, arithmetic(Operator::Subtract);
-    1140 date_mi (DATE, DATE) -> INT4, Any, fallible(date_subtract);
+    1140 date_mi (DATE, DATE) -> INT4, Any, arithmetic(Operator::DaysBetween);
     1373 date_finite (DATE) -> BOOL, Any, safe(date_is_finite);
     1389 timestamp_finite (TIMESTAMPTZ) -> BOOL, Any, safe(timestamp_is_finite);
     2048 timestamp_finite (TIMESTAMP) -> BOOL, Any, safe(timestamp_is_finite);

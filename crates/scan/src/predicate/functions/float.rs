@@ -3,15 +3,8 @@
 //! A `float4` is represented by the double with the same value; its arithmetic is done in single precision.
 
 use super::integer::fit;
-use super::{Context, fallible, functions, safe};
-use crate::value::{EvalResult, Undecided, Value};
-
-fn floats(args: &[Value<'_>]) -> Result<(f64, f64), Undecided> {
-    match args {
-        [Value::Float(left), Value::Float(right)] => Ok((*left, *right)),
-        _ => Err(Undecided),
-    }
-}
+use super::{Context, Operator, arithmetic, fallible, functions, safe};
+use crate::value::{EvalResult, Undecided, Value, ValueKind};
 
 fn float(args: &[Value<'_>]) -> Result<f64, Undecided> {
     match args {
@@ -27,48 +20,46 @@ fn int(args: &[Value<'_>]) -> Result<i64, Undecided> {
     }
 }
 
-/// The four operations in the precision `$float`.
-macro_rules! arithmetic {
-    ($float:ty, $add:ident, $subtract:ident, $multiply:ident, $divide:ident) => {
-        fn $add<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
-            let (left, right) = floats(args)?;
-            let (left, right) = (left as $float, right as $float);
-            let result = left + right;
-            let overflow = result.is_infinite() && !left.is_infinite() && !right.is_infinite();
-            if overflow { Err(Undecided) } else { Ok(Value::Float(result as f64)) }
-        }
+/// Evaluates an operation in the precision of the result.
+pub fn calculate<'a>(operator: Operator, left: f64, right: f64, result: ValueKind) -> EvalResult<'a> {
+    let (value, is_error) = match result {
+        ValueKind::Float4 => single(operator, left, right),
+        _ => double(operator, left, right),
+    };
+    if is_error { Err(Undecided) } else { Ok(Value::Float(value)) }
+}
 
-        fn $subtract<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
-            let (left, right) = floats(args)?;
+/// An operation in the precision `$float`: the result, and whether PostgreSQL raises an error instead.
+macro_rules! operation {
+    ($name:ident, $float:ty) => {
+        #[inline(always)]
+        pub fn $name(operator: Operator, left: f64, right: f64) -> (f64, bool) {
             let (left, right) = (left as $float, right as $float);
-            let result = left - right;
-            let overflow = result.is_infinite() && !left.is_infinite() && !right.is_infinite();
-            if overflow { Err(Undecided) } else { Ok(Value::Float(result as f64)) }
-        }
-
-        fn $multiply<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
-            let (left, right) = floats(args)?;
-            let (left, right) = (left as $float, right as $float);
-            let result = left * right;
-            let overflow = result.is_infinite() && !left.is_infinite() && !right.is_infinite();
-            let underflow = result == 0.0 && left != 0.0 && right != 0.0;
-            if overflow || underflow { Err(Undecided) } else { Ok(Value::Float(result as f64)) }
-        }
-
-        fn $divide<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
-            let (left, right) = floats(args)?;
-            let (left, right) = (left as $float, right as $float);
-            let by_zero = right == 0.0 && !left.is_nan();
-            let result = left / right;
-            let overflow = result.is_infinite() && !left.is_infinite();
-            let underflow = result == 0.0 && left != 0.0 && !right.is_infinite();
-            if by_zero || overflow || underflow { Err(Undecided) } else { Ok(Value::Float(result as f64)) }
+            let are_finite = !left.is_infinite() & !right.is_infinite();
+            let (result, is_error) = match operator {
+                Operator::Add => (left + right, (left + right).is_infinite() & are_finite),
+                Operator::Subtract => (left - right, (left - right).is_infinite() & are_finite),
+                Operator::Multiply => {
+                    let result = left * right;
+                    let underflow = (result == 0.0) & (left != 0.0) & (right != 0.0);
+                    (result, result.is_infinite() & are_finite | underflow)
+                }
+                Operator::Divide => {
+                    let by_zero = (right == 0.0) & !left.is_nan();
+                    let result = left / right;
+                    let overflow = result.is_infinite() & !left.is_infinite();
+                    let underflow = (result == 0.0) & (left != 0.0) & !right.is_infinite();
+                    (result, by_zero | overflow | underflow)
+                }
+                _ => (0.0, true),
+            };
+            (result as f64, is_error)
         }
     };
 }
 
-arithmetic!(f32, add4, subtract4, multiply4, divide4);
-arithmetic!(f64, add8, subtract8, multiply8, divide8);
+operation!(single, f32);
+operation!(double, f64);
 
 fn absolute<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Float(float(args)?.abs()))
@@ -90,20 +81,30 @@ fn int_to_float4<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Float(int(args)? as f32 as f64))
 }
 
-fn float8_to_float4<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
-    let value = float(args)?;
+/// The value in single precision, and whether PostgreSQL raises an error instead.
+#[inline(always)]
+pub fn to_single(value: f64) -> (f64, bool) {
     let result = value as f32;
-    let overflow = result.is_infinite() && !value.is_infinite();
-    let underflow = result == 0.0 && value != 0.0;
-    if overflow || underflow { Err(Undecided) } else { Ok(Value::Float(result as f64)) }
+    let overflow = result.is_infinite() & !value.is_infinite();
+    let underflow = (result == 0.0) & (value != 0.0);
+    (result as f64, overflow | underflow)
 }
 
-/// Rounds half to even (`rint`), then checks the range of the result type.
-fn float_to_int<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
+fn float8_to_float4<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
+    let (value, is_error) = to_single(float(args)?);
+    if is_error { Err(Undecided) } else { Ok(Value::Float(value)) }
+}
+
+/// Rounds half to even (`rint`). None: out of range.
+#[inline(always)]
+pub fn to_integer(value: f64) -> Option<i64> {
     const LIMIT: f64 = -(i64::MIN as f64);
-    let value = float(args)?.round_ties_even();
-    let fits = (-LIMIT..LIMIT).contains(&value);
-    fit(fits.then_some(value as i64), context.result)
+    let value = value.round_ties_even();
+    (-LIMIT..LIMIT).contains(&value).then_some(value as i64)
+}
+
+fn float_to_int<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
+    fit(to_integer(float(args)?), context.result)
 }
 
 /// Rounds half to even (`rint`).
@@ -112,9 +113,13 @@ fn round<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
 }
 
 /// Negative values round to -0.
+#[inline(always)]
+pub fn truncated(value: f64) -> f64 {
+    if value >= 0.0 { value.floor() } else { -(-value).floor() }
+}
+
 fn truncate<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
-    let value = float(args)?;
-    Ok(Value::Float(if value >= 0.0 { value.floor() } else { -(-value).floor() }))
+    Ok(Value::Float(truncated(float(args)?)))
 }
 
 fn ceiling<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
@@ -132,22 +137,22 @@ fn square_root<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
 }
 
 functions! {
-    204 float4pl (FLOAT4, FLOAT4) -> FLOAT4, Any, fallible(add4);
-    205 float4mi (FLOAT4, FLOAT4) -> FLOAT4, Any, fallible(subtract4);
-    202 float4mul (FLOAT4, FLOAT4) -> FLOAT4, Any, fallible(multiply4);
-    203 float4div (FLOAT4, FLOAT4) -> FLOAT4, Any, fallible(divide4);
-    218 float8pl (FLOAT8, FLOAT8) -> FLOAT8, Any, fallible(add8);
-    219 float8mi (FLOAT8, FLOAT8) -> FLOAT8, Any, fallible(subtract8);
-    216 float8mul (FLOAT8, FLOAT8) -> FLOAT8, Any, fallible(multiply8);
-    217 float8div (FLOAT8, FLOAT8) -> FLOAT8, Any, fallible(divide8);
-    281 float48pl (FLOAT4, FLOAT8) -> FLOAT8, Any, fallible(add8);
-    282 float48mi (FLOAT4, FLOAT8) -> FLOAT8, Any, fallible(subtract8);
-    279 float48mul (FLOAT4, FLOAT8) -> FLOAT8, Any, fallible(multiply8);
-    280 float48div (FLOAT4, FLOAT8) -> FLOAT8, Any, fallible(divide8);
-    285 float84pl (FLOAT8, FLOAT4) -> FLOAT8, Any, fallible(add8);
-    286 float84mi (FLOAT8, FLOAT4) -> FLOAT8, Any, fallible(subtract8);
-    283 float84mul (FLOAT8, FLOAT4) -> FLOAT8, Any, fallible(multiply8);
-    284 float84div (FLOAT8, FLOAT4) -> FLOAT8, Any, fallible(divide8);
+    204 float4pl (FLOAT4, FLOAT4) -> FLOAT4, Any, arithmetic(Operator::Add);
+    205 float4mi (FLOAT4, FLOAT4) -> FLOAT4, Any, arithmetic(Operator::Subtract);
+    202 float4mul (FLOAT4, FLOAT4) -> FLOAT4, Any, arithmetic(Operator::Multiply);
+    203 float4div (FLOAT4, FLOAT4) -> FLOAT4, Any, arithmetic(Operator::Divide);
+    218 float8pl (FLOAT8, FLOAT8) -> FLOAT8, Any, arithmetic(Operator::Add);
+    219 float8mi (FLOAT8, FLOAT8) -> FLOAT8, Any, arithmetic(Operator::Subtract);
+    216 float8mul (FLOAT8, FLOAT8) -> FLOAT8, Any, arithmetic(Operator::Multiply);
+    217 float8div (FLOAT8, FLOAT8) -> FLOAT8, Any, arithmetic(Operator::Divide);
+    281 float48pl (FLOAT4, FLOAT8) -> FLOAT8, Any, arithmetic(Operator::Add);
+    282 float48mi (FLOAT4, FLOAT8) -> FLOAT8, Any, arithmetic(Operator::Subtract);
+    279 float48mul (FLOAT4, FLOAT8) -> FLOAT8, Any, arithmetic(Operator::Multiply);
+    280 float48div (FLOAT4, FLOAT8) -> FLOAT8, Any, arithmetic(Operator::Divide);
+    285 float84pl (FLOAT8, FLOAT4) -> FLOAT8, Any, arithmetic(Operator::Add);
+    286 float84mi (FLOAT8, FLOAT4) -> FLOAT8, Any, arithmetic(Operator::Subtract);
+    283 float84mul (FLOAT8, FLOAT4) -> FLOAT8, Any, arithmetic(Operator::Multiply);
+    284 float84div (FLOAT8, FLOAT4) -> FLOAT8, Any, arithmetic(Operator::Divide);
     207 float4abs (FLOAT4) -> FLOAT4, Any, safe(absolute);
     1394 float4abs (FLOAT4) -> FLOAT4, Any, safe(absolute);
     206 float4um (FLOAT4) -> FLOAT4, Any, safe(negate);

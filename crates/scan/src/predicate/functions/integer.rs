@@ -2,15 +2,8 @@
 //!
 //! Source: `utils/adt/int.c`, `int8.c`, `char.c`.
 
-use super::{Context, Operator, arithmetic, fallible, functions, safe, widen};
+use super::{Context, Operator, arithmetic, bitwise, fallible, functions, safe, widen};
 use crate::value::{EvalResult, Undecided, Value, ValueKind};
-
-fn ints(args: &[Value<'_>]) -> Result<(i64, i64), Undecided> {
-    match args {
-        [Value::Int(left), Value::Int(right)] => Ok((*left, *right)),
-        _ => Err(Undecided),
-    }
-}
 
 fn int(args: &[Value<'_>]) -> Result<i64, Undecided> {
     match args {
@@ -43,6 +36,10 @@ pub fn calculate<'a>(operator: Operator, left: i64, right: i64, result: ValueKin
         Operator::Multiply => left.checked_mul(right),
         Operator::Divide => left.checked_div(right),
         Operator::Modulo => (right != 0).then(|| left.wrapping_rem(right)),
+        Operator::And => Some(left & right),
+        Operator::Or => Some(left | right),
+        Operator::Xor => Some(left ^ right),
+        Operator::DaysBetween => None,
     };
     fit(value, result)
 }
@@ -57,21 +54,6 @@ fn negate<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
 
 fn same<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Int(int(args)?))
-}
-
-fn bit_and<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
-    let (left, right) = ints(args)?;
-    Ok(Value::Int(left & right))
-}
-
-fn bit_or<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
-    let (left, right) = ints(args)?;
-    Ok(Value::Int(left | right))
-}
-
-fn bit_xor<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
-    let (left, right) = ints(args)?;
-    Ok(Value::Int(left ^ right))
 }
 
 fn bit_not<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
@@ -133,9 +115,9 @@ functions! {
     1398 int2abs (INT2) -> INT2, Any, fallible(absolute);
     213 int2um (INT2) -> INT2, Any, fallible(negate);
     1911 int2up (INT2) -> INT2, Any, safe(same);
-    1892 int2and (INT2, INT2) -> INT2, Any, safe(bit_and);
-    1893 int2or (INT2, INT2) -> INT2, Any, safe(bit_or);
-    1894 int2xor (INT2, INT2) -> INT2, Any, safe(bit_xor);
+    1892 int2and (INT2, INT2) -> INT2, Any, bitwise(Operator::And);
+    1893 int2or (INT2, INT2) -> INT2, Any, bitwise(Operator::Or);
+    1894 int2xor (INT2, INT2) -> INT2, Any, bitwise(Operator::Xor);
     1895 int2not (INT2) -> INT2, Any, safe(bit_not);
     156 int4mod (INT4, INT4) -> INT4, Any, arithmetic(Operator::Modulo);
     941 int4mod (INT4, INT4) -> INT4, Any, arithmetic(Operator::Modulo);
@@ -143,9 +125,9 @@ functions! {
     1397 int4abs (INT4) -> INT4, Any, fallible(absolute);
     212 int4um (INT4) -> INT4, Any, fallible(negate);
     1912 int4up (INT4) -> INT4, Any, safe(same);
-    1898 int4and (INT4, INT4) -> INT4, Any, safe(bit_and);
-    1899 int4or (INT4, INT4) -> INT4, Any, safe(bit_or);
-    1900 int4xor (INT4, INT4) -> INT4, Any, safe(bit_xor);
+    1898 int4and (INT4, INT4) -> INT4, Any, bitwise(Operator::And);
+    1899 int4or (INT4, INT4) -> INT4, Any, bitwise(Operator::Or);
+    1900 int4xor (INT4, INT4) -> INT4, Any, bitwise(Operator::Xor);
     1901 int4not (INT4) -> INT4, Any, safe(bit_not);
     945 int8mod (INT8, INT8) -> INT8, Any, arithmetic(Operator::Modulo);
     947 int8mod (INT8, INT8) -> INT8, Any, arithmetic(Operator::Modulo);
@@ -153,9 +135,9 @@ functions! {
     1396 int8abs (INT8) -> INT8, Any, fallible(absolute);
     462 int8um (INT8) -> INT8, Any, fallible(negate);
     1910 int8up (INT8) -> INT8, Any, safe(same);
-    1904 int8and (INT8, INT8) -> INT8, Any, safe(bit_and);
-    1905 int8or (INT8, INT8) -> INT8, Any, safe(bit_or);
-    1906 int8xor (INT8, INT8) -> INT8, Any, safe(bit_xor);
+    1904 int8and (INT8, INT8) -> INT8, Any, bitwise(Operator::And);
+    1905 int8or (INT8, INT8) -> INT8, Any, bitwise(Operator::Or);
+    1906 int8xor (INT8, INT8) -> INT8, Any, bitwise(Operator::Xor);
     1907 int8not (INT8) -> INT8, Any, safe(bit_not);
     313 i2toi4 (INT2) -> INT4, Any, widen();
     754 int28 (INT2) -> INT8, Any, widen();

@@ -13,14 +13,19 @@ mod json_path;
 mod jsonb;
 mod numeric;
 mod text;
+mod unary;
 
 pub use datetime::{DatePart, FINITE_DATES, knows_field, takes_field};
 pub use json_path::JsonPath;
 #[cfg(test)]
 pub use text::SUBSTR;
 pub use text::{
-    LOWER, TextEncoding, keeping_non_ascii, knows_regular_expression, takes_length, takes_regular_expression,
+    LOWER, TextEncoding, is_prefix_test, keeping_non_ascii, knows_regular_expression, takes_length,
+    takes_regular_expression,
 };
+
+pub use float::{double, single, to_integer, to_single, truncated};
+pub use unary::Unary;
 
 use crate::value::{Comparison, Domain, EvalResult, Numeric, Undecided, Value, ValueKind};
 use cellar_format::postgres::{Collation, Oid};
@@ -70,7 +75,7 @@ pub enum FunctionBody {
         negated: bool,
         ignores_case: bool,
     },
-    /// On two integers, two numerics, or a date and a number of days.
+    /// On two integers, two floats, two numerics, two dates, or a date and a number of days.
     Arithmetic(Operator),
     /// Conversion of a number to a type that can represent it.
     Widen,
@@ -85,6 +90,19 @@ pub enum Operator {
     Divide,
     /// Integers only.
     Modulo,
+    /// The bits of integers.
+    And,
+    Or,
+    Xor,
+    /// The days between two dates.
+    DaysBetween,
+}
+
+impl Operator {
+    /// Whether the operation is one of the four basic operations or the remainder.
+    pub fn is_arithmetic(self) -> bool {
+        matches!(self, Self::Add | Self::Subtract | Self::Multiply | Self::Divide | Self::Modulo)
+    }
 }
 
 pub struct Function {
@@ -134,6 +152,10 @@ const fn ilike(negated: bool) -> (FunctionBody, bool, bool) {
 }
 const fn arithmetic(operator: Operator) -> (FunctionBody, bool, bool) {
     (FunctionBody::Arithmetic(operator), true, false)
+}
+/// An operation without errors.
+const fn bitwise(operator: Operator) -> (FunctionBody, bool, bool) {
+    (FunctionBody::Arithmetic(operator), false, false)
 }
 const fn widen() -> (FunctionBody, bool, bool) {
     (FunctionBody::Widen, false, false)
@@ -185,6 +207,10 @@ pub fn calculate<'a>(operator: Operator, left: &Value<'_>, right: &Value<'_>, re
         (Value::Int(date), Value::Int(days)) if result == ValueKind::Date => {
             datetime::calculate(operator, *date, *days)
         }
+        (Value::Int(left), Value::Int(right)) if operator == Operator::DaysBetween => {
+            datetime::days_between(*left, *right)
+        }
+        (Value::Float(left), Value::Float(right)) => float::calculate(operator, *left, *right, result),
         (Value::Int(left), Value::Int(right)) => integer::calculate(operator, *left, *right, result),
         (Value::Numeric(left), Value::Numeric(right)) => numeric::calculate(operator, left, right),
         _ => Err(Undecided),

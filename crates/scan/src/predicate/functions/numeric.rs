@@ -20,7 +20,7 @@ pub fn calculate<'a>(operator: Operator, left: &Numeric, right: &Numeric) -> Eva
         Operator::Subtract => left.add(&right.clone().negate()),
         Operator::Multiply => left.multiply(right),
         Operator::Divide => left.divide(right),
-        Operator::Modulo => None,
+        _ => None,
     };
     value.map(Value::Numeric).ok_or(Undecided)
 }

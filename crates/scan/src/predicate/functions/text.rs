@@ -106,6 +106,11 @@ fn starts_with<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Bool(bytes(&args[0])?.starts_with(bytes(&args[1])?)))
 }
 
+/// Whether the function tests whether its first argument starts with its second argument.
+pub fn is_prefix_test(function: &Function) -> bool {
+    function.oid == STARTS_WITH
+}
+
 fn length<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     Ok(Value::Int(context.encoding.count(bytes(&args[0])?)))
 }
@@ -369,6 +374,8 @@ fn upper<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
 /// `substr(text, int4, int4)` and `substring(text, int4, int4)`.
 pub const SUBSTR: Oid = 877;
 const SUBSTRING: Oid = 936;
+
+const STARTS_WITH: Oid = 3696;
 
 /// `lower(text)` and `upper(text)`.
 pub const LOWER: Oid = 870;

@@ -5,10 +5,10 @@ use super::super::encoded::{CodeEncoding, EncodedColumn};
 use super::super::lanes::{IS_NULL, Lanes, UNCERTAIN};
 use super::super::rows::RowSet;
 use crate::heap::{MISSING, NULL, Slot};
-use crate::value::{Value, ValueKind, float_key, numeric};
+use crate::value::{Value, ValueKind, numeric};
 use cellar_format::postgres::Width;
 
-/// Reads the numbers of a column from its datums. Fills and returns `buffer`.
+/// Reads the numbers of a column from its datums; of floats, their bits. Fills and returns `buffer`.
 pub fn read(rows: RowSet<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u16], buffer: Vec<i64>) -> Lanes {
     let pages = column.bytes(rows.bytes);
     macro_rules! fixed {
@@ -24,8 +24,8 @@ pub fn read(rows: RowSet<'_>, slot: Slot, column: &Column, scale: u32, selected:
         (Some(ValueKind::Int8 | ValueKind::Time | ValueKind::Timestamp | ValueKind::Timestamptz), _) => {
             fixed!(i64, i64::from)
         }
-        (Some(ValueKind::Float4), _) => fixed!(f32, |value| float_key(f64::from(value))),
-        (Some(ValueKind::Float8), _) => fixed!(f64, float_key),
+        (Some(ValueKind::Float4), _) => fixed!(f32, |value| f64::from(value).to_bits() as i64),
+        (Some(ValueKind::Float8), _) => fixed!(f64, |value: f64| value.to_bits() as i64),
         (Some(ValueKind::Numeric), _) => read_with(rows, slot, column, selected, buffer, |at| {
             numeric::scaled_by_ten(column.plain_bytes(pages, at)?, scale)
         }),

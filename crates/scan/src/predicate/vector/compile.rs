@@ -2,12 +2,14 @@
 
 use super::super::column::Column;
 use super::super::column_test::ColumnTest;
-use super::super::functions::{DatePart, Function, FunctionBody, Operator};
+use super::super::functions::{DatePart, Function, FunctionBody, Operator, Unary};
 use super::super::node::Node;
 use super::expression::{Condition, Number, NumberExpr, requirement};
 use super::interpreted::Interpreted;
 use super::truth::UNKNOWN;
+use crate::bounds::IntSet;
 use crate::value::{Comparison, Domain, Value, ValueKind, float_key};
+use std::sync::Arc;
 
 /// What evaluates the expressions of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +19,7 @@ pub enum Evaluation {
     Interpreter,
 }
 
-/// What the numbers of an expression stand for. The numbers of floats are their keys, which support only comparisons.
+/// What the numbers of an expression stand for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     Int,
@@ -26,6 +28,10 @@ enum Family {
 }
 
 impl Family {
+    fn of(kind: ValueKind) -> Option<Self> {
+        [Self::Int, Self::Float, Self::Numeric].into_iter().find(|family| family.accepts(kind))
+    }
+
     fn accepts(self, kind: ValueKind) -> bool {
         match self {
             Self::Int => kind.is_int(),
@@ -44,15 +50,11 @@ struct Compile<'c> {
 }
 
 impl NumberExpr {
-    /// Compiles an expression of this kind, which is an integer kind or numeric. Integer subexpressions that vectors do not
-    /// support are interpreted. None: a numeric subexpression is not supported.
+    /// Compiles an expression of this kind, which is an integer kind, a float or numeric. Integer subexpressions that vectors do not
+    /// support are interpreted. None: a float or numeric subexpression is not supported.
     pub fn number(node: &Node, kind: ValueKind, columns: &[Option<Column>]) -> Option<Self> {
         let compile = Compile { columns, interprets: true };
-        match kind {
-            ValueKind::Numeric => compile.number(node, Family::Numeric),
-            kind if kind.is_int() => compile.number(node, Family::Int),
-            _ => None,
-        }
+        compile.number(node, Family::of(kind)?)
     }
 
     /// Compiles a CASE whose results are constant strings: to a number, which is the position of the result in the returned list.
@@ -89,6 +91,19 @@ impl NumberExpr {
         Compile { columns, interprets: false }.pair(domain, left, right)
     }
 
+    /// The number by which a float is compared.
+    fn compared_float(self) -> Self {
+        let root = match self.root {
+            Number::Null => Number::Null,
+            Number::Constant(bits) => Number::Constant(float_key(f64::from_bits(bits as u64))),
+            root => {
+                let (function, kind) = (Unary::FloatKey, ValueKind::Int8);
+                Number::Unary { function, kind, scale: 0, arg: Box::new(root) }
+            }
+        };
+        Self { root, scale: 0 }
+    }
+
     /// The same value with more decimals.
     fn rescaled(self, scale: u32) -> Option<Self> {
         let factor = 10i64.checked_pow(scale - self.scale)?;
@@ -116,6 +131,13 @@ impl Condition {
     }
 }
 
+impl Condition {
+    /// Compiles a boolean expression whose root vectors support; subexpressions may be interpreted.
+    pub fn over_vectors(node: &Node, columns: &[Option<Column>]) -> Option<Self> {
+        Compile { columns, interprets: true }.supported_condition(node)
+    }
+}
+
 impl Compile<'_> {
     fn number(self, node: &Node, family: Family) -> Option<NumberExpr> {
         self.supported_number(node, family).or_else(|| {
@@ -130,7 +152,7 @@ impl Compile<'_> {
             Node::Const(Value::Null) => Some(NumberExpr { root: Number::Null, scale: 0 }),
             Node::Const(Value::Int(value)) => constant(*value),
             Node::Const(Value::Bool(value)) => constant(i64::from(*value)),
-            Node::Const(Value::Float(value)) => constant(float_key(*value)),
+            Node::Const(Value::Float(value)) => constant(value.to_bits() as i64),
             Node::Const(Value::Numeric(value)) => {
                 let (value, scale) = (0..=8).find_map(|scale| Some((value.scaled_by_ten(scale)?, scale)))?;
                 Some(NumberExpr { root: Number::Constant(value), scale })
@@ -143,8 +165,11 @@ impl Compile<'_> {
             }
             Node::Call { function, context, args } => match (function.body, args.as_slice()) {
                 (FunctionBody::Widen, [arg]) if family.accepts(context.result) => self.number(arg, Family::Int),
-                // The scale of a quotient differs between rows.
-                (FunctionBody::Arithmetic(Operator::Divide), _) if context.result == ValueKind::Numeric => None,
+                (FunctionBody::Arithmetic(Operator::Divide), [dividend, divisor])
+                    if context.result == ValueKind::Numeric =>
+                {
+                    self.shifted(dividend, divisor)
+                }
                 (FunctionBody::Arithmetic(operator), [left, right]) if family.accepts(context.result) => {
                     let (left, right) = (self.number(left, family)?, self.number(right, family)?);
                     let (left, right, scale) = match operator {
@@ -160,6 +185,9 @@ impl Compile<'_> {
                     let (left, right) = (Box::new(left.root), Box::new(right.root));
                     let root = Number::Binary { operator, kind: context.result, left, right };
                     Some(NumberExpr { root, scale })
+                }
+                (_, [arg, ..]) if family.accepts(context.result) && unary(function, args).is_some() => {
+                    self.unary(unary(function, args)?, function, context.result, arg)
                 }
                 _ if family.accepts(context.result) => {
                     let (part, arg) = date_part(function, args)?;
@@ -200,6 +228,30 @@ impl Compile<'_> {
         }
     }
 
+    /// Compiles the quotient of a numeric and a constant power of ten. The display scales of other quotients differ between rows,
+    /// and so do the values, which are rounded to these scales.
+    fn shifted(self, dividend: &Node, divisor: &Node) -> Option<NumberExpr> {
+        const DECIMALS_MAX: u32 = 7;
+        let Node::Const(Value::Numeric(divisor)) = divisor else { return None };
+        let zeroes = (1..=3).find(|zeroes| divisor.scaled_by_ten(0) == Some(10i64.pow(*zeroes)))?;
+        let NumberExpr { root, scale } = self.number(dividend, Family::Numeric)?;
+        let scale = Some(scale + zeroes).filter(|scale| *scale <= DECIMALS_MAX)?;
+        Some(NumberExpr { root: Number::Quotient { dividend: Box::new(root), scale }, scale })
+    }
+
+    fn unary(self, unary: Unary, function: &Function, kind: ValueKind, arg: &Node) -> Option<NumberExpr> {
+        let NumberExpr { root, scale } = self.number(arg, Family::of(Unary::argument_kind(function)?)?)?;
+        let result_scale = match unary {
+            Unary::Round { scale: wanted, .. } if wanted >= scale as i32 => return Some(NumberExpr { root, scale }),
+            Unary::Round { scale: wanted, .. } => wanted.max(0) as u32,
+            Unary::Absolute | Unary::Negative => scale,
+            Unary::Same => return Some(NumberExpr { root, scale }),
+            _ => 0,
+        };
+        let root = Number::Unary { function: unary, kind, scale, arg: Box::new(root) };
+        Some(NumberExpr { root, scale: result_scale })
+    }
+
     /// Compiles expressions as numbers with the same scale, which is returned.
     fn with_one_scale<'n>(self, nodes: impl Iterator<Item = &'n Node>, family: Family) -> Option<(Vec<Number>, u32)> {
         let numbers = nodes.map(|node| self.number(node, family)).collect::<Option<Vec<_>>>()?;
@@ -216,6 +268,9 @@ impl Compile<'_> {
             _ => return None,
         };
         let (left, right) = (self.number(left, family)?, self.number(right, family)?);
+        if family == Family::Float {
+            return Some((left.compared_float(), right.compared_float()));
+        }
         let scale = left.scale.max(right.scale);
         Some((left.rescaled(scale)?, right.rescaled(scale)?))
     }
@@ -259,7 +314,8 @@ impl Compile<'_> {
                 Node::Column(slot) => Condition::ColumnIsNull { slot: *slot, negated: *negated },
                 arg => {
                     let exact = Compile { interprets: false, ..self };
-                    let number = exact.number(arg, Family::Int).or_else(|| exact.number(arg, Family::Numeric))?;
+                    let families = [Family::Int, Family::Numeric, Family::Float];
+                    let number = families.into_iter().find_map(|family| exact.number(arg, family))?;
                     Condition::IsNull { number: number.root, negated: *negated }
                 }
             },
@@ -303,6 +359,10 @@ impl Compile<'_> {
                         requirement(&test)?;
                         Condition::Test { slot: *slot, test }
                     }
+                    scalar if is_list && !elements.is_empty() => match ColumnTest::set(*domain, &constants, !any)? {
+                        ColumnTest::IntSet { values, negated } => self.member(scalar, values, negated)?,
+                        _ => return None,
+                    },
                     _ => return None,
                 }
             }
@@ -311,7 +371,7 @@ impl Compile<'_> {
                     let test = ColumnTest::IntSet { values: values.clone(), negated: false };
                     Condition::Test { slot, test }
                 }
-                _ => return None,
+                ref scalar => self.member(scalar, values.clone(), false)?,
             },
             Node::Distinct { domain, left, right } => {
                 let (left, right) = self.pair(*domain, left, right)?;
@@ -319,6 +379,11 @@ impl Compile<'_> {
             }
             Node::Const(_) | Node::Call { .. } | Node::JsonPath(_) => return None,
         })
+    }
+
+    fn member(self, scalar: &Node, values: Arc<IntSet>, negated: bool) -> Option<Condition> {
+        let exact = Compile { interprets: false, ..self };
+        Some(Condition::In { number: exact.number(scalar, Family::Int)?.root, values, negated })
     }
 
     fn display_scale(self, node: &Node) -> Option<Number> {
@@ -341,11 +406,15 @@ impl Compile<'_> {
                     let scale = match operator {
                         Operator::Add | Operator::Subtract => left.max(right),
                         Operator::Multiply => left + right,
-                        Operator::Divide | Operator::Modulo => return None,
+                        _ => return None,
                     };
                     constant(u16::try_from(scale).ok().filter(|scale| *scale <= DISPLAY_SCALE_MAX)?)
                 }
-                _ => constant(date_part(function, args)?.0.decimals() as u16),
+                _ => match (unary(function, args), args.as_slice()) {
+                    (Some(Unary::Round { scale, .. }), _) => constant(scale.max(0) as u16),
+                    (Some(Unary::Same | Unary::Absolute | Unary::Negative), [arg]) => self.display_scale(arg),
+                    _ => constant(date_part(function, args)?.0.decimals() as u16),
+                },
             },
             Node::Case { whens, otherwise } => {
                 // The scale of a NULL is not used, so branches that are NULL have the scale of any other branch.
@@ -379,7 +448,17 @@ pub fn is_vectorized(function: &Function) -> bool {
     match function.body {
         FunctionBody::Arithmetic(Operator::Divide) => ValueKind::of(function.result) != Some(ValueKind::Numeric),
         FunctionBody::Arithmetic(_) | FunctionBody::Widen => true,
+        _ if Unary::of(function, Some(&Value::Int(0))).or_else(|| Unary::of(function, None)).is_some() => true,
         _ => DatePart::of(function, None).or_else(|| DatePart::of(function, Some(b"year"))).is_some(),
+    }
+}
+
+/// The function of its first argument that a call evaluates.
+fn unary(function: &Function, args: &[Node]) -> Option<Unary> {
+    match args {
+        [_] => Unary::of(function, None),
+        [_, Node::Const(scale)] => Unary::of(function, Some(scale)),
+        _ => None,
     }
 }
 

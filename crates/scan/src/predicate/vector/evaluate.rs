@@ -11,6 +11,7 @@ use super::columns::{display_scales, encoded_numbers, read};
 use super::expression::{Condition, Number, NumberExpr};
 use super::operators::{Operand, apply, date_parts, joined, mark_number, mark_numbers};
 use super::truth::{self, FALSE, TRUE, UNDECIDED, UNKNOWN};
+use super::unary;
 use crate::heap::{MISSING, NULL, Slot};
 use crate::value::{Comparison, Value};
 use std::rc::Rc;
@@ -99,6 +100,14 @@ impl Number {
                     }
                 }
             }
+            Self::Unary { function, kind, scale, arg } => {
+                let arg = arg.eval(rows, selected, cache);
+                unary::apply(*function, *kind, *scale, &arg, cache.buffer())
+            }
+            Self::Quotient { dividend, scale } => {
+                let dividend = dividend.eval(rows, selected, cache);
+                unary::exact_quotient(&dividend, *scale, cache.buffer())
+            }
             Self::DatePart { part, arg } => {
                 let arg = arg.eval(rows, selected, cache);
                 date_parts(*part, &arg, cache.buffer())
@@ -154,6 +163,13 @@ impl Condition {
                 Some(encoded) => tested_codes(encoded, test),
                 None => selected.iter().map(|row| tested_datum(rows, *slot, test, *row)).collect(),
             },
+            Self::In { number, values, negated } => {
+                let lanes = number.eval(rows, selected, cache);
+                let mark = |value: &i64| u8::from(values.contains(*value) != *negated);
+                let mut marks: Vec<u8> = lanes.values.iter().map(mark).collect();
+                truth::flag(&mut marks, lanes.all_flags());
+                marks
+            }
             Self::ColumnIsNull { slot, negated } => match rows.encoded(*slot) {
                 Some(EncodedColumn { validity: Some(validity), .. }) => {
                     validity.iter().map(|valid| u8::from((*valid == 0) != *negated)).collect()

@@ -1,14 +1,16 @@
 //! Expressions over vectors, and what they require of the columns that they read.
 //!
-//! All numbers are i64: integers themselves, floats by their keys, and numerics times a power of ten that is fixed per
-//! operand.
+//! All numbers are i64: integers themselves, the bits of floats as doubles, and numerics times a power of ten that is fixed per
+//! operand. Floats are compared by their keys.
 
 use super::super::column_test::ColumnTest;
-use super::super::functions::{DatePart, Operator};
+use super::super::functions::{DatePart, Operator, Unary};
 use super::interpreted::Interpreted;
+use crate::bounds::IntSet;
 use crate::heap::Slot;
 use crate::value::{Comparison, ValueKind};
 use cellar_format::wire::BooleanTest;
+use std::sync::Arc;
 
 /// A requirement on the encoded values of a column. Datums of a column that meets the requirement are not needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +48,19 @@ pub enum Number {
         left: Box<Number>,
         right: Box<Number>,
     },
+    Unary {
+        function: Unary,
+        /// The kind of the result.
+        kind: ValueKind,
+        /// Decimals of the argument.
+        scale: u32,
+        arg: Box<Number>,
+    },
+    /// A numeric divided by a power of ten: the same number, which has `scale` decimals.
+    Quotient {
+        dividend: Box<Number>,
+        scale: u32,
+    },
     /// A function of a date or timestamp.
     DatePart {
         part: DatePart,
@@ -73,6 +88,12 @@ pub enum Condition {
     Test {
         slot: Slot,
         test: ColumnTest,
+    },
+    /// Whether an integer is in a set, or not if `negated`.
+    In {
+        number: Number,
+        values: Arc<IntSet>,
+        negated: bool,
     },
     ColumnIsNull {
         slot: Slot,
@@ -141,7 +162,9 @@ impl Number {
                 left.for_each_strict_column(visit);
                 right.for_each_strict_column(visit);
             }
-            Self::DatePart { arg, .. } => arg.for_each_strict_column(visit),
+            Self::Unary { arg, .. } | Self::DatePart { arg, .. } | Self::Quotient { dividend: arg, .. } => {
+                arg.for_each_strict_column(visit)
+            }
             _ => {}
         }
     }
@@ -154,7 +177,9 @@ impl Number {
                 left.for_each_requirement(visit);
                 right.for_each_requirement(visit);
             }
-            Self::DatePart { arg, .. } => arg.for_each_requirement(visit),
+            Self::Unary { arg, .. } | Self::DatePart { arg, .. } | Self::Quotient { dividend: arg, .. } => {
+                arg.for_each_requirement(visit)
+            }
             Self::Case { whens, otherwise } => {
                 for (condition, result) in whens {
                     condition.for_each_requirement(visit);
@@ -183,7 +208,9 @@ impl Condition {
     pub fn for_each_requirement(&self, visit: &mut impl FnMut(Slot, ColumnRequirement)) {
         match self {
             Self::Constant(_) => {}
-            Self::Number(number) | Self::IsNull { number, .. } => number.for_each_requirement(visit),
+            Self::Number(number) | Self::IsNull { number, .. } | Self::In { number, .. } => {
+                number.for_each_requirement(visit)
+            }
             Self::Test { slot, test } => visit(*slot, requirement(test).unwrap_or(ColumnRequirement::Datums)),
             Self::ColumnIsNull { slot, .. } => visit(*slot, ColumnRequirement::Nulls),
             Self::Compare { left, right, .. } | Self::Distinct { left, right } => {

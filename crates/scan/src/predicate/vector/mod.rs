@@ -8,9 +8,11 @@ mod columns;
 mod compile;
 mod evaluate;
 mod expression;
+mod floats;
 mod interpreted;
 mod operators;
 mod truth;
+mod unary;
 
 pub use compile::{Evaluation, is_vectorized};
 pub use evaluate::{EvalCache, LaneBuffers, compared};

@@ -3,6 +3,8 @@
 
 use super::super::functions::{DatePart, FINITE_DATES, Operator};
 use super::super::lanes::{IS_NULL, Lanes, UNCERTAIN};
+use super::floats;
+use super::unary::bits_within;
 use crate::value::{Comparison, ValueKind};
 use crate::vectors::vectorized;
 
@@ -19,7 +21,7 @@ impl Operand<'_> {
         }
     }
 
-    fn flags(&self) -> &[u8] {
+    pub fn flags(&self) -> &[u8] {
         match self {
             Self::Constant(_) => &[],
             Self::Lanes(lanes) => &lanes.flags,
@@ -29,6 +31,9 @@ impl Operand<'_> {
 
 /// Applies an operator to all rows. The results are stored in `buffer` unless they must be checked.
 pub fn apply(operator: Operator, kind: ValueKind, left: &Lanes, right: &Operand<'_>, buffer: Vec<i64>) -> Lanes {
+    if matches!(kind, ValueKind::Float4 | ValueKind::Float8) {
+        return floats::apply(operator, kind == ValueKind::Float4, left, right, buffer);
+    }
     if let Some(bounds) = result_bounds(operator, kind, left.bounds, right.bounds()) {
         let values = combine(operator, left, right, buffer);
         return Lanes { values, flags: joined(&left.flags, right.flags()), bounds };
@@ -44,6 +49,12 @@ pub fn apply(operator: Operator, kind: ValueKind, left: &Lanes, right: &Operand<
         Operator::Modulo => checked(left, right, |left, right| match right {
             0 => (0, true),
             right => (left.wrapping_rem(right), false),
+        }),
+        // The bounds of the results of operations on bits are always known.
+        Operator::And | Operator::Or | Operator::Xor => unreachable!("operations on bits have no errors"),
+        // The interpreter handles infinite dates.
+        Operator::DaysBetween => checked(left, right, |left, right| {
+            (left.wrapping_sub(right), !FINITE_DATES.contains(&left) || !FINITE_DATES.contains(&right))
         }),
     };
     match kind {
@@ -80,20 +91,27 @@ pub fn date_parts(part: DatePart, arg: &Lanes, mut buffer: Vec<i64>) -> Lanes {
 
 /// The bounds of the results. None: some result may overflow its type.
 fn result_bounds(operator: Operator, kind: ValueKind, left: (i64, i64), right: (i64, i64)) -> Option<(i64, i64)> {
+    if matches!(operator, Operator::And | Operator::Or | Operator::Xor) {
+        return Some(bits_within(kind));
+    }
+    let is_finite = |(least, most): (i64, i64)| FINITE_DATES.contains(&least) && FINITE_DATES.contains(&most);
+    if operator == Operator::DaysBetween && !(is_finite(left) && is_finite(right)) {
+        return None;
+    }
     let ((a, b), (c, d)) = ((left.0 as i128, left.1 as i128), (right.0 as i128, right.1 as i128));
     let (min, max) = match operator {
         Operator::Add => (a + c, b + d),
-        Operator::Subtract => (a - d, b - c),
+        Operator::Subtract | Operator::DaysBetween => (a - d, b - c),
         Operator::Multiply => {
             let corners = [a * c, a * d, b * c, b * d];
             (*corners.iter().min()?, *corners.iter().max()?)
         }
-        Operator::Divide | Operator::Modulo => return None,
+        _ => return None,
     };
     let (least, most) = match kind {
         ValueKind::Int2 => (i16::MIN as i128, i16::MAX as i128),
         ValueKind::Int4 => (i32::MIN as i128, i32::MAX as i128),
-        ValueKind::Date if !FINITE_DATES.contains(&left.0) || !FINITE_DATES.contains(&left.1) => return None,
+        ValueKind::Date if !is_finite(left) => return None,
         ValueKind::Date => (FINITE_DATES.start as i128, FINITE_DATES.end as i128 - 1),
         _ => (i64::MIN as i128, i64::MAX as i128),
     };
@@ -104,7 +122,12 @@ vectorized! {
     fn with_number(operator: Operator, left: &[i64], right: i64, out: &mut Vec<i64>) {
         match operator {
             Operator::Add => out.extend(left.iter().map(|left| left.wrapping_add(right))),
-            Operator::Subtract => out.extend(left.iter().map(|left| left.wrapping_sub(right))),
+            Operator::Subtract | Operator::DaysBetween => {
+                out.extend(left.iter().map(|left| left.wrapping_sub(right)));
+            }
+            Operator::And => out.extend(left.iter().map(|left| left & right)),
+            Operator::Or => out.extend(left.iter().map(|left| left | right)),
+            Operator::Xor => out.extend(left.iter().map(|left| left ^ right)),
             _ => out.extend(left.iter().map(|left| left.wrapping_mul(right))),
         }
     }
@@ -113,13 +136,18 @@ vectorized! {
         let pairs = left.iter().zip(right);
         match operator {
             Operator::Add => out.extend(pairs.map(|(left, right)| left.wrapping_add(*right))),
-            Operator::Subtract => out.extend(pairs.map(|(left, right)| left.wrapping_sub(*right))),
+            Operator::Subtract | Operator::DaysBetween => {
+                out.extend(pairs.map(|(left, right)| left.wrapping_sub(*right)));
+            }
+            Operator::And => out.extend(pairs.map(|(left, right)| left & right)),
+            Operator::Or => out.extend(pairs.map(|(left, right)| left | right)),
+            Operator::Xor => out.extend(pairs.map(|(left, right)| left ^ right)),
             _ => out.extend(pairs.map(|(left, right)| left.wrapping_mul(*right))),
         }
     }
 }
 
-/// Computes sums, differences or products that cannot overflow.
+/// Computes results that cannot overflow: of [`result_bounds`].
 fn combine(operator: Operator, left: &Lanes, right: &Operand<'_>, mut out: Vec<i64>) -> Vec<i64> {
     out.clear();
     match right {
