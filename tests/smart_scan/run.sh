@@ -306,7 +306,7 @@ run_counted whole differ --compress --lookups --cases "$((cases * 2 / 25))" "${s
 run_counted whole differ --compress --members --require-share 20 --cases "$((cases * 2 / 25))" "${seed[@]}"
 run_counted whole differ --compress --cases "$((cases / 40))" --writer "${seed[@]}"
 run_counted whole differ --parallel --compress --aggregates --require-share 20 --cases "$((cases / 40))" "${seed[@]}"
-run_counted whole differ --parallel --compress --members --require-share 20 --cases "$((cases / 40))" "${seed[@]}"
+run_counted whole differ --parallel --compress --members --require-share 20 --cases-per-table 20 --cases "$((cases / 20))" "${seed[@]}"
 run_counted whole differ --parallel --compress --top-groups --require-share 20 --cases "$((cases / 40))" "${seed[@]}"
 run_counted whole differ --parallel --compress --first-rows --require-share 30 --cases "$((cases / 40))" "${seed[@]}"
 

@@ -193,10 +193,10 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
         );
     }
     if options.members && extension && options.table.is_none() {
-        let enough = share(totals.members) >= 30;
+        let enough = share(totals.members) >= 10;
         good &= enough;
         println!(
-            "{} - {kind}: {} % of the plans append what the cell aggregates (required 30 %)",
+            "{} - {kind}: {} % of the plans append what the cell aggregates (required 10 %)",
             if enough { "ok" } else { "not ok" },
             share(totals.members),
         );
