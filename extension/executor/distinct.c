@@ -117,9 +117,10 @@ begin_distinct(CustomScanState *node, EState *estate, int eflags)
 	if (cscan->methods != &cellar_distinct_states_methods)
 		return;
 
+	/* The members of an append relation return the values of the argument. */
+	if (!cellar_has_distinct(outerPlan(child)))
+		return;
 	state->aggregate = cellar_aggregate_state(outerPlanState(linitial(node->custom_ps)));
-	if (state->aggregate == NULL)
-		elog(ERROR, "Distinct States has no Smart Scan Aggregate below it");
 	state->aggregate->distinct_slot = MakeSingleTupleTableSlot(node->ss.ss_ScanTupleSlot->tts_tupleDescriptor,
 															   &TTSOpsVirtual);
 	state->aggregate->distinct_tlist = cscan->custom_scan_tlist;

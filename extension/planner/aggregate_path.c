@@ -172,10 +172,12 @@ create_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation)
 	path->pathkeys = NIL;
 	cpath->flags = aggregation->projects ? CUSTOMPATH_SUPPORT_PROJECTION : 0;
 	cpath->methods = &cellar_aggregate_path_methods;
-	cpath->custom_private = list_make4(aggregation->pruning == NULL ? NIL :
+	cpath->custom_private = list_make5(aggregation->pruning == NULL ? NIL :
 									   cellar_group_pruning_private(aggregation->pruning),
 									   cellar_distinct_private(aggregation->distinct_aggregates),
-									   aggregation->values, NIL);
+									   aggregation->values, NIL,
+									   aggregation->subquery_target == NULL ? NIL :
+									   make_tlist_from_pathtarget(aggregation->subquery_target));
 
 	cellar_cost_aggregate(root, path, aggregation);
 
@@ -196,6 +198,24 @@ create_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation)
 	return path;
 }
 
+/* Creates the cheaper path: a scan of the table, or of an index that has all columns of the query. */
+static Path *
+create_cheapest_path(PlannerInfo *root, const CellarAggregateSpec *aggregation)
+{
+	CellarAggregateSpec indexed = *aggregation;
+	Path	   *path = create_aggregate_path(root, aggregation);
+	Path	   *index_path;
+
+	indexed.scan.index = cellar_covering_index(aggregation->scan.rel, aggregation->relid);
+	if (indexed.scan.index == NULL)
+		return path;
+	indexed.scan.stored_fraction = 1;
+	indexed.scan.threads = cellar_index_threads(&indexed.scan);
+	index_path = create_aggregate_path(root, &indexed);
+	return index_path->total_cost < path->total_cost || cellar_index_scans == CELLAR_INDEX_SCANS_ALWAYS ?
+		index_path : path;
+}
+
 /*
  * Creates paths for an upper relation: one for all threads of the scan and, for a
  * subquery, one that parallel workers can execute.  Returns NIL, and notes that, if
@@ -205,22 +225,9 @@ List *
 cellar_offer_aggregate_paths(PlannerInfo *root, const CellarAggregateSpec *aggregation, RelOptInfo *upper_rel)
 {
 	CellarAggregateSpec single = *aggregation;
-	Path	   *path = create_aggregate_path(root, aggregation);
+	Path	   *path = create_cheapest_path(root, aggregation);
 	Path	   *repeated;
 	int			workers;
-
-	single.scan.index = cellar_covering_index(aggregation->scan.rel, aggregation->relid);
-	if (single.scan.index != NULL)
-	{
-		Path	   *indexed;
-
-		single.scan.stored_fraction = 1;
-		single.scan.threads = cellar_index_threads(&single.scan);
-		indexed = create_aggregate_path(root, &single);
-		if (indexed->total_cost < path->total_cost || cellar_index_scans == CELLAR_INDEX_SCANS_ALWAYS)
-			path = indexed;
-		single = *aggregation;
-	}
 
 	if (cellar_index_only_scan_is_cheaper(aggregation->scan.rel, path->total_cost,
 										  cellar_aggregated_row_cost(aggregation)))
@@ -228,6 +235,8 @@ cellar_offer_aggregate_paths(PlannerInfo *root, const CellarAggregateSpec *aggre
 		cellar_note_aggregate(aggregation->relid, 0, NULL, "an index-only scan is cheaper");
 		return NIL;
 	}
+
+	cellar_note_cheaper(aggregation->relid, true);
 
 	/* A cost factor of 0 prefers the Smart Scan: drop all other paths. */
 	if (cellar_cost_factor == 0)
@@ -449,9 +458,27 @@ cellar_init_aggregation(CellarAggregateSpec *aggregation, PlannerInfo *root, Rel
 	scan->rel = rel;
 	scan->stored_fraction = cellar_stored_fraction(relation);
 	scan->group_bytes = cellar_group_bytes(relation);
-	scan->threads = cellar_scan_threads(root, rel);
+	scan->threads = aggregation->single_thread ? 1 : cellar_scan_threads(root, rel);
 	cellar_estimate_groups(root, aggregation, targetlist, rel->rows);
 	return true;
+}
+
+/*
+ * Returns the cheapest path for the partial aggregation of a member of an append
+ * relation, whose target, input and costs are set, or NULL.
+ */
+Path *
+cellar_create_member_path(PlannerInfo *root, RelOptInfo *rel, Relation relation, const CellarAggregateSpec *member)
+{
+	CellarAggregateSpec aggregation = *member;
+	bool		computed = member->computes_keys && cellar_choose_computed_keys(&aggregation, root, rel, member);
+	Path	   *path;
+
+	if (!cellar_init_aggregation(&aggregation, root, rel, relation, NIL))
+		return NULL;
+	path = create_cheapest_path(root, &aggregation);
+	cellar_note_cheaper(aggregation.relid, true);
+	return computed ? (Path *) create_projection_path(root, rel, path, member->target) : path;
 }
 
 /*

@@ -201,30 +201,48 @@ has_many_groups(PlannerInfo *root, RelOptInfo *rel, const PathTarget *target)
 }
 
 /*
+ * Sets the target and the keys of an aggregation in the cell for a query with expressions
+ * that the cell does not evaluate, or that PostgreSQL computes faster after grouping.
+ * `plain` has the target, the group clause and the costs of the partial aggregation that
+ * is replaced.  Returns false, and leaves *aggregation unchanged, if the cell should
+ * compute the partial aggregation itself.
+ */
+bool
+cellar_choose_computed_keys(CellarAggregateSpec *aggregation, PlannerInfo *root, RelOptInfo *rel,
+							const CellarAggregateSpec *plain)
+{
+	CellarAggregateSpec empty = *plain;
+	CellarAggregateSpec chosen;
+
+	empty.group_clause = NIL;
+	empty.grouping_sets = NIL;
+	chosen = empty;
+	if (!init_cell_target(&chosen, root, rel, plain, true) || has_many_groups(root, rel, chosen.target))
+	{
+		chosen = empty;
+		if (!init_cell_target(&chosen, root, rel, plain, false))
+			return false;
+	}
+	*aggregation = chosen;
+	return true;
+}
+
+/*
  * Adds a path for a query with expressions that the cell does not evaluate, or that
- * PostgreSQL computes faster after grouping.  `plain` has the target, the group
- * clause and the costs of the partial aggregation that is replaced.  Returns false if the
- * cell should compute the partial aggregation itself.
+ * PostgreSQL computes faster after grouping; see cellar_choose_computed_keys().  Returns
+ * false if the cell should compute the partial aggregation itself.
  */
 bool
 cellar_add_computed_keys_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 							  RelOptInfo *grouped_rel, GroupPathExtraData *extra,
 							  const CellarAggregateSpec *plain)
 {
-	CellarAggregateSpec aggregation = {
-		.partial_costs = plain->partial_costs,
-		.final_costs = plain->final_costs
-	};
+	CellarAggregateSpec aggregation;
 	CellarAggregateSpec final = *plain;
-	CellarAggregateSpec empty = aggregation;
 	ListCell   *lc;
 
-	if (!init_cell_target(&aggregation, root, rel, plain, true) || has_many_groups(root, rel, aggregation.target))
-	{
-		aggregation = empty;
-		if (!init_cell_target(&aggregation, root, rel, plain, false))
-			return false;
-	}
+	if (!cellar_choose_computed_keys(&aggregation, root, rel, plain))
+		return false;
 	if (!cellar_init_aggregation(&aggregation, root, rel, relation, extra->targetList))
 		return true;
 	final.groups = 1;

@@ -73,6 +73,14 @@ create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input
 	if ((stage != UPPERREL_GROUP_AGG && stage != UPPERREL_DISTINCT && stage != UPPERREL_ORDERED) ||
 		!IS_SIMPLE_REL(input_rel))
 		return;
+	if (cellar_is_append_relation(root, input_rel))
+	{
+		if (stage == UPPERREL_GROUP_AGG)
+			cellar_add_grouped_append_paths(root, input_rel, output_rel, extra);
+		else if (stage == UPPERREL_DISTINCT)
+			cellar_add_distinct_append_path(root, input_rel, output_rel);
+		return;
+	}
 	rte = planner_rt_fetch(input_rel->relid, root);
 	if (!cellar_is_scannable(input_rel, rte))
 		return;

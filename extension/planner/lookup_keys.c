@@ -177,7 +177,7 @@ create_distinct_path(PlannerInfo *root, CellarAggregateSpec *aggregation, Path *
 	path->parent = rel;
 	path->pathtarget = target;
 	path->parallel_safe = false;
-	cpath->custom_private = list_make4(NIL, NIL, NIL, conditions);
+	cpath->custom_private = list_make5(NIL, NIL, NIL, conditions, NIL);
 	cpath->methods = &cellar_aggregate_path_methods;
 	cellar_cost_aggregate(root, path, aggregation);
 	path->startup_cost += lookup_cost;

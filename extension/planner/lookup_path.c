@@ -178,9 +178,10 @@ add_paths(const LookupStep *step, CellarAggregateSpec aggregation, List *compone
 	path->parent = outer;
 	path->pathtarget = aggregation.target;
 	path->parallel_safe = false;
-	cpath->custom_private = list_make4(aggregation.pruning == NULL ? NIL :
+	cpath->custom_private = list_make5(aggregation.pruning == NULL ? NIL :
 									   cellar_group_pruning_private(aggregation.pruning),
-									   cellar_distinct_private(aggregation.distinct_aggregates), NIL, joins.conditions);
+									   cellar_distinct_private(aggregation.distinct_aggregates), NIL, joins.conditions,
+									   NIL);
 	cpath->methods = &cellar_aggregate_path_methods;
 	cellar_cost_aggregate(root, path, &aggregation);
 	lookup_cost = joins.cost +

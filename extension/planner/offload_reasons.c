@@ -37,6 +37,7 @@ PG_FUNCTION_INFO_V1(cellar_why_not_offloaded);
 
 #define NOTES_MAX		200
 #define REASON_CHEAPER	"another access path is estimated to be cheaper"
+#define REASON_CHEAPER_AGGREGATION	"another way to aggregate is estimated to be cheaper"
 
 typedef struct Note
 {
@@ -146,20 +147,21 @@ cellar_note_scan(Oid relid, const char *reason)
 }
 
 /*
- * Notes that another path is cheaper, when a Smart Scan path is added.  The note
- * remains unless cellar_note_chosen removes it.
+ * Notes that another path is cheaper, when the path of a Smart Scan, or of an
+ * aggregation in the cell, is added.  The note remains unless cellar_note_chosen
+ * removes it.
  */
 void
-cellar_note_cheaper(Oid relid)
+cellar_note_cheaper(Oid relid, bool aggregate)
 {
-	add_note(relid, 0, false, NULL, REASON_CHEAPER, true);
+	add_note(relid, 0, aggregate, NULL, aggregate ? REASON_CHEAPER_AGGREGATION : REASON_CHEAPER, true);
 }
 
 /*
- * Removes the note of cellar_note_cheaper when the Smart Scan path becomes a plan.
+ * Removes the note of cellar_note_cheaper when the path becomes a plan.
  */
 void
-cellar_note_chosen(Oid relid)
+cellar_note_chosen(Oid relid, bool aggregate)
 {
 	Notes	   *current = statement_notes();
 	ListCell   *lc;
@@ -168,7 +170,7 @@ cellar_note_chosen(Oid relid)
 	{
 		Note	   *note = lfirst(lc);
 
-		if (note->cheaper && note->relid == relid)
+		if (note->cheaper && note->aggregate == aggregate && note->relid == relid)
 		{
 			current->notes = foreach_delete_current(current->notes, lc);
 			break;

@@ -181,6 +181,16 @@ cellar_get_distinct(CustomScan *cscan, CellarDistinct *distinct)
 	return true;
 }
 
+/* Returns whether the plan is a Smart Scan Aggregate that computes aggregates with DISTINCT. */
+bool
+cellar_has_distinct(const Plan *plan)
+{
+	const CustomScan *cscan = (const CustomScan *) plan;
+
+	return IsA(plan, CustomScan) && cscan->methods == &cellar_aggregate_methods &&
+		list_nth(cscan->custom_private, CELLAR_AGGREGATE_DISTINCT) != NIL;
+}
+
 /*
  * Notes why the quals of the filter are not offloaded.
  */
@@ -246,7 +256,7 @@ plan_smart_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 									cellar_uncertain_initplans(root, (Node *) cscan->custom_exprs));
 	cscan->methods = &cellar_scan_methods;
 
-	cellar_note_chosen(planner_rt_fetch(rel->relid, root)->relid);
+	cellar_note_chosen(planner_rt_fetch(rel->relid, root)->relid, false);
 	return &cscan->scan.plan;
 }
 
@@ -308,9 +318,16 @@ plan_aggregate(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 		cscan->custom_exprs = list_concat(cscan->custom_exprs, copyObject(lsecond(distinct)));
 		distinct = linitial(distinct);
 	}
+
+	/* The columns of this plan are labeled by the subquery's target list. */
+	if (list_nth(best_path->custom_private, CELLAR_AGGREGATE_SUBQUERY) != NIL)
+		root->processed_tlist = list_nth(best_path->custom_private, CELLAR_AGGREGATE_SUBQUERY);
+
 	cscan->custom_private = list_make5(pruning, distinct, values, NIL,
 									   cellar_uncertain_initplans(root, (Node *) cscan->custom_exprs));
 	cscan->methods = &cellar_aggregate_methods;
+
+	cellar_note_chosen(planner_rt_fetch(rel->relid, root)->relid, true);
 	return &cscan->scan.plan;
 }
 

@@ -186,7 +186,7 @@ cellar_add_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation)
 		rel->partial_pathlist = NIL;
 	}
 
-	cellar_note_cheaper(RelationGetRelid(relation));
+	cellar_note_cheaper(RelationGetRelid(relation), false);
 	add_path(rel, path);
 	scan.threads = cellar_scan_threads(root, rel);
 	if (scan.threads > 1)

@@ -416,6 +416,33 @@ CellarOrder(Oid sort_operator, Oid *opfamily, Oid *type, bool *descending)
 #endif
 }
 
+/*
+ * Returns an Append of paths, a parallel one if workers is not 0.  19 combined the lists of
+ * paths in a struct.
+ */
+static inline Path *
+CellarCreateAppendPath(PlannerInfo *root, RelOptInfo *rel, List *paths, int workers)
+{
+#if PG_VERSION_NUM >= 190000
+	AppendPathInput input = {.subpaths = paths};
+
+	return (Path *) create_append_path(root, rel, input, NIL, NULL, workers, workers > 0, -1);
+#else
+	return (Path *) create_append_path(root, rel, paths, NIL, NIL, NULL, workers, workers > 0, -1);
+#endif
+}
+
+/* Returns a scan of a subquery that returns the columns of its path.  16 added whether these are all columns. */
+static inline Path *
+CellarCreateSubqueryScanPath(PlannerInfo *root, RelOptInfo *rel, Path *path)
+{
+#if PG_VERSION_NUM >= 160000
+	return (Path *) create_subqueryscan_path(root, rel, path, true, NIL, NULL);
+#else
+	return (Path *) create_subqueryscan_path(root, rel, path, NIL, NULL);
+#endif
+}
+
 /* 16 replaced the ownership checks by one function. */
 #if PG_VERSION_NUM >= 160000
 #define CellarOwnsRelation(oid)		object_ownercheck(RelationRelationId, (oid), GetUserId())

@@ -78,7 +78,11 @@ enum CellarAggregatePrivate
 									 * in a plan, they are the members of
 									 * custom_scan_tlist with resjunk, and
 									 * this is NIL */
-	CELLAR_AGGREGATE_INITPLANS	/* in a plan: as CELLAR_PLAN_INITPLANS */
+	CELLAR_AGGREGATE_INITPLANS,	/* in a plan: as CELLAR_PLAN_INITPLANS */
+	CELLAR_AGGREGATE_SUBQUERY = CELLAR_AGGREGATE_INITPLANS	/* in a path: the target
+															 * list of the subquery,
+															 * or NIL; see
+															 * subquery_member.c */
 };
 
 /* Members of CustomPath.custom_private of a Smart Scan. */
@@ -132,6 +136,7 @@ extern List *cellar_get_all_quals(CustomScan *cscan);
 extern void cellar_get_aggregation(CustomScan *cscan, List **keys, List **aggregates);
 extern List *cellar_get_join_conditions(CustomScan *cscan);
 extern bool cellar_is_value(CustomScan *cscan, int number);
+extern bool cellar_has_distinct(const Plan *plan);
 extern bool cellar_get_distinct(CustomScan *cscan, CellarDistinct *distinct);
 extern void cellar_note_filter(CustomScan *cscan, Oid relid);
 
@@ -188,6 +193,13 @@ typedef struct CellarAggregateSpec
 								 * keys */
 	List	   *grouping_sets;	/* GroupingSetsPaths of rows; NIL without
 								 * grouping sets */
+	bool		computes_keys;	/* of a member of an append relation: the cell
+								 * may group by other keys, see
+								 * computed_keys_path.c */
+	bool		single_thread;	/* of the cell: parallel workers execute other
+								 * members */
+	PathTarget *subquery_target;	/* what the subquery of the scan returns
+									 * in place of its columns, or NULL */
 	AggClauseCosts partial_costs;
 	AggClauseCosts final_costs;
 } CellarAggregateSpec;
@@ -196,6 +208,8 @@ extern bool cellar_init_aggregation(CellarAggregateSpec *aggregation, PlannerInf
 									RelOptInfo *rel, Relation relation, List *targetlist);
 extern List *cellar_offer_aggregate_paths(PlannerInfo *root, const CellarAggregateSpec *aggregation,
 										  RelOptInfo *upper_rel);
+extern Path *cellar_create_member_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
+									   const CellarAggregateSpec *member);
 extern bool cellar_has_partial_states(const PlannerInfo *root, const GroupPathExtraData *extra);
 extern bool cellar_can_hash_groups(PlannerInfo *root, const GroupPathExtraData *extra);
 extern void cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
@@ -217,8 +231,24 @@ extern void cellar_add_final_distinct_path(PlannerInfo *root, RelOptInfo *distin
 extern void cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 									 RelOptInfo *distinct_rel);
 
+/* append_path.c */
+
+extern bool cellar_is_append_relation(PlannerInfo *root, RelOptInfo *rel);
+extern void cellar_set_member_target(PlannerInfo *root, CellarAggregateSpec *member, List *exprs);
+extern Path *cellar_create_table_member_path(PlannerInfo *root, RelOptInfo *rel, const CellarAggregateSpec *member);
+extern Path *cellar_create_member_append(PlannerInfo *root, RelOptInfo *rel, const CellarAggregateSpec *aggregation);
+extern void cellar_add_grouped_append_paths(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *grouped_rel,
+											GroupPathExtraData *extra);
+extern void cellar_add_distinct_append_path(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *distinct_rel);
+
+/* subquery_member.c */
+
+extern Path *cellar_create_subquery_member_path(PlannerInfo *root, RelOptInfo *rel, const CellarAggregateSpec *member);
+
 /* computed_keys_path.c */
 
+extern bool cellar_choose_computed_keys(CellarAggregateSpec *aggregation, PlannerInfo *root, RelOptInfo *rel,
+										const CellarAggregateSpec *plain);
 extern bool cellar_add_computed_keys_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 										  RelOptInfo *grouped_rel, GroupPathExtraData *extra,
 										  const CellarAggregateSpec *plain);
@@ -594,8 +624,8 @@ extern void cellar_install_offload_reasons(void);
 extern List *cellar_save_notes(void);
 extern void cellar_restore_notes(List *saved);
 extern void cellar_note_scan(Oid relid, const char *reason);
-extern void cellar_note_cheaper(Oid relid);
-extern void cellar_note_chosen(Oid relid);
+extern void cellar_note_cheaper(Oid relid, bool aggregate);
+extern void cellar_note_chosen(Oid relid, bool aggregate);
 extern void cellar_note_aggregate(Oid relid, Index varno, Node *expr, const char *reason);
 extern void cellar_note_qual(Oid relid, Index varno, Node *qual, const char *reason);
 

@@ -3,6 +3,7 @@
 //! A case is one query under one snapshot. Its rows (as a multiset), or the SQLSTATE of its error, must be the same.
 //! The tester also checks the plans: a minimum share of the cases must contain a Smart Scan.
 
+mod members;
 mod query;
 pub mod rng;
 mod table;
@@ -51,6 +52,9 @@ pub struct Options {
     /// Only queries that aggregate the rows of joins.
     #[arg(long)]
     lookups: bool,
+    /// Only queries that aggregate the rows of partitions and of UNION ALL.
+    #[arg(long)]
+    members: bool,
     /// Minimum percentage of cases with a Smart Scan.
     #[arg(long, default_value_t = 50)]
     require_share: u64,
@@ -78,6 +82,8 @@ struct Totals {
     pruned_groups: u64,
     /// Cases whose plan joins rows in the cell.
     lookups: u64,
+    /// Cases whose plan appends what the cell aggregates.
+    members: u64,
     /// Cases whose plan filters a lookup table by keys.
     filtered_sides: u64,
     errors: u64,
@@ -186,6 +192,15 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
             totals.filtered_sides,
         );
     }
+    if options.members && extension && options.table.is_none() {
+        let enough = share(totals.members) >= 10;
+        good &= enough;
+        println!(
+            "{} - {kind}: {} % of the plans append what the cell aggregates (required 10 %)",
+            if enough { "ok" } else { "not ok" },
+            share(totals.members),
+        );
+    }
     if options.compress && options.table.is_none() {
         // The share is below 100 % because some tables are empty or decompressed.
         let enough = share(totals.in_units) >= 40 && share(totals.partly_superseded) >= 10;
@@ -270,6 +285,9 @@ fn run_table(
     if options.compress {
         table.compress(&mut sessions.prepare, rng)?;
     }
+    if options.members {
+        members::create_partitioned(&table, &mut sessions.prepare, rng, options.compress)?;
+    }
     // By default, several threads of the cell share only scans of larger tables.
     if options.parallel && rng.chance(50) {
         sessions.prepare.batch_execute(&format!("ALTER TABLE {} SET (parallel_workers = 2)", table.name))?;
@@ -329,6 +347,9 @@ fn run_table(
     }
     // Keep a table with a difference for inspection.
     if totals.differences == before {
+        if options.members {
+            members::drop_partitioned(&table, &mut sessions.prepare)?;
+        }
         sessions.prepare.batch_execute(&format!("DROP TABLE {}", table.name))?;
     }
     Ok(())
@@ -380,6 +401,7 @@ fn run_cases(
                 only_first_rows: options.first_rows,
                 only_top_groups: options.top_groups,
                 only_lookups: options.lookups,
+                only_members: options.members,
             };
             let sql = queries.query();
             let execution = Execution::random(rng);
@@ -427,6 +449,7 @@ fn compare_case(client: &mut Client, sql: &str, execution: Execution, number: u6
     totals.lookups += u64::from(plan.contains("(Lookup Table)"));
     totals.filtered_sides += u64::from(plan.contains("(Lookup Table)") && plan.contains("(Join Keys)"));
     totals.aggregations += u64::from(plan.contains("(Smart Scan Aggregate)"));
+    totals.members += u64::from(plan.contains("(Smart Scan Aggregate)") && plan.contains("Append"));
     totals.top_ns += u64::from(plan.contains("Storage Top-N:"));
     totals.pruned_groups += u64::from(plan.contains("Cell Group Limit:") || plan.contains("Cell Group Filter:"));
     totals.errors += u64::from(matches!(off, QueryResult::Error { .. }));

@@ -11,6 +11,7 @@ pub struct Queries<'a> {
     pub only_first_rows: bool,
     pub only_top_groups: bool,
     pub only_lookups: bool,
+    pub only_members: bool,
 }
 
 const TYPES: [Type; 16] = [
@@ -39,6 +40,7 @@ impl Queries<'_> {
         let p = self.condition();
         match self.rng.below(if self.only_aggregates { 12 } else { 28 }) {
             _ if self.only_lookups => self.lookups(&p),
+            _ if self.only_members => self.members(&p),
             _ if self.only_top_groups => self.top_groups(&p),
             _ if self.only_aggregates && self.rng.chance(25) => self.top_groups(&p),
             _ if self.only_aggregates => self.grouping(&p),
@@ -246,7 +248,7 @@ impl Queries<'_> {
     }
 
     /// Returns a query with GROUP BY over columns and expressions, with DISTINCT, or with aggregates over the whole table.
-    fn grouping(&mut self, condition: &str) -> String {
+    pub fn grouping(&mut self, condition: &str) -> String {
         let t = self.table.name.clone();
         let keys: Vec<String> = (0..self.rng.below(4)).map(|_| self.key()).collect();
         let condition = if self.rng.chance(30) { "true" } else { condition };
@@ -348,7 +350,7 @@ impl Queries<'_> {
     /// Returns a query with GROUP BY, and with HAVING, ORDER BY or LIMIT. With LIMIT, the query returns only sort keys, in a
     /// form that is the same for equal values, unless all group keys are sort keys: PostgreSQL may return any of several groups
     /// with equal sort keys.
-    fn top_groups(&mut self, condition: &str) -> String {
+    pub fn top_groups(&mut self, condition: &str) -> String {
         let t = self.table.name.clone();
         let condition = if self.rng.chance(60) { "true" } else { condition };
         let mut keys: Vec<String> = (0..1 + self.rng.below(3)).map(|_| self.key()).collect();
@@ -609,7 +611,7 @@ impl Queries<'_> {
     }
 
     /// Returns a condition that is often selective, so that queries do not only return all rows or none.
-    fn condition(&mut self) -> String {
+    pub fn condition(&mut self) -> String {
         let first = self.predicate(2);
         if self.rng.chance(6) {
             return self.in_subquery(&first);
@@ -807,7 +809,7 @@ impl Queries<'_> {
         })
     }
 
-    fn literal(&mut self, of: Type) -> String {
+    pub fn literal(&mut self, of: Type) -> String {
         let samples: Vec<&String> =
             self.table.columns.iter().filter(|column| column.of == of).flat_map(|column| &column.samples).collect();
         let value = if !samples.is_empty() && self.rng.chance(75) {
