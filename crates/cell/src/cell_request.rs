@@ -83,8 +83,20 @@ impl CellRequest {
 
     fn refused(&self, report: &ErrorReport) -> RequestError {
         let ErrorReport { message, detail, .. } = report;
-        let reason = if detail.is_empty() { message.clone() } else { format!("{message}: {detail}") };
+        let reason = match detail.is_empty() {
+            true => message.clone(),
+            false => format!("{message}: {}", within_sentence(detail)),
+        };
         RequestError::Refused { socket: self.socket.clone(), reason }
+    }
+}
+
+/// Returns a detail, which begins with a capital letter like a sentence, as it continues a sentence. Names keep their letters.
+fn within_sentence(detail: &str) -> String {
+    let is_word = |word: &str| word.len() > 1 && word.chars().skip(1).all(|c| c.is_ascii_lowercase());
+    match detail.split_once(' ') {
+        Some((word, rest)) if is_word(word) => format!("{} {rest}", word.to_ascii_lowercase()),
+        _ => detail.to_owned(),
     }
 }
 
@@ -112,6 +124,14 @@ pub fn connect(socket: &Path, timeout: Duration) -> io::Result<UnixStream> {
 mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_detail_continues_the_sentence_of_its_message() {
+        assert_eq!(within_sentence("Cell disk /disk1 is full."), "cell disk /disk1 is full.");
+        for name in ["PostgreSQL is older.", "/disk1 was dropped.", "WAL is missing.", "Full."] {
+            assert_eq!(within_sentence(name), name);
+        }
+    }
 
     #[test]
     fn a_cell_that_does_not_answer_is_named_with_the_time_limit() {

@@ -670,7 +670,9 @@ fn parse_duration(text: &str, key: &str) -> Result<Duration, String> {
     match (number, unit.trim()) {
         (Some(number), "ms") => Ok(Duration::from_millis(number)),
         (Some(number), "s") => Ok(Duration::from_secs(number)),
-        _ => Err(format!("{key} = \"{text}\" is not valid; write a number and ms or s, like \"20ms\" or \"30s\"")),
+        _ => Err(format!(
+            "{key} = \"{text}\" is not valid; write a number from 1 to 86400000 and ms or s, like \"20ms\" or \"30s\""
+        )),
     }
 }
 
@@ -788,7 +790,7 @@ mod tests {
         check(&format!("alert_hook = \"hook\"\n{MINIMAL}"), "alert_hook: hook is not absolute");
         check("mount = \"/m\"\n[disk_group]\ndisks = [\"/m/d\"]\n", "cannot store its own disks");
         check("mount = \"/m\"\n[disk_group]\ndisks = [\"/d\", \"/e\", \"/d/\"]\n", "names /d twice");
-        check(&format!("{MINIMAL}au_size = \"3MiB\"\n"), "not a power of two");
+        check(&format!("{MINIMAL}au_size = \"3MiB\"\n"), "3 MiB is not an allocation unit size");
         check(&format!("{MINIMAL}reserve_size = \"1GB\"\n"), "disk_group.reserve_size = \"1GB\" is not valid; write");
         check(&format!("{MINIMAL}model = \"tape\"\n"), "model \"tape\" does not exist; write one of hdd-15k");
         check(&format!("{MINIMAL}model = [\"hdd-15k\"]\n"), "names 1 models for 2 disks");
@@ -818,8 +820,8 @@ mod tests {
             assert!(message.contains(expected), "{expected:?} is not in {message:?}");
         };
         refused("read_latency_cap = \"20ms\"", "need copies");
-        refused(&format!("{copies}read_latency_cap = \"20\""), "write a number and ms or s");
-        refused(&format!("{copies}disk_timeout = \"0s\""), "write a number and ms or s");
+        refused(&format!("{copies}read_latency_cap = \"20\""), "write a number from 1 to 86400000 and ms or s");
+        refused(&format!("{copies}disk_timeout = \"0s\""), "write a number from 1 to 86400000 and ms or s");
         refused(&format!("{copies}read_latency_cap = \"2s\"\ndisk_timeout = \"2s\""), "lower the cap");
     }
 

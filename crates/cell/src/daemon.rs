@@ -56,6 +56,8 @@ pub enum DaemonError {
     Storage(#[from] cellar_storage::Error),
     #[error("{0}")]
     Mount(#[from] MountError),
+    #[error("could not open cell disk {path}: {source}; connect or mount the disk, or correct the path")]
+    MissingDisk { path: String, source: io::Error },
     #[error("{context}: {source}")]
     System { context: String, source: io::Error },
     #[error("{0}")]
@@ -74,7 +76,17 @@ impl DaemonError {
             Self::Storage(error) if error.kind() == ErrorKind::Invalid => 2,
             Self::Storage(error) if error.kind() == ErrorKind::Locked => 3,
             Self::Storage(error) if error.kind() == ErrorKind::ForeignDisk => 4,
+            Self::MissingDisk { .. } => 4,
             _ => 1,
+        }
+    }
+
+    /// Returns the error of a cell disk that could not be opened.
+    fn of_disk(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.display().to_string();
+        |source| match source.kind() {
+            io::ErrorKind::NotFound => Self::MissingDisk { path, source },
+            _ => Self::System { context: format!("could not open cell disk {path}"), source },
         }
     }
 
@@ -90,7 +102,7 @@ pub fn run(config: &Config, BlockedSignals(signals): BlockedSignals) -> Result<(
     let descriptors = raise_descriptor_limit();
     check_mount_point(config)?;
     check_not_nested(&config.disk_group.disks)?;
-    check_socket_of_new_group(config)?;
+    check_socket_before_disks(config)?;
     notify("STATUS=opening the cell disks");
     let memory = Arc::new(MemoryBudget::new(config.cache_bytes, config.working_bytes));
     let units = Arc::new(UnitDirectories::new(memory.account(MemoryKind::UnitDirectories)));
@@ -154,7 +166,7 @@ pub fn check(config: &Config) -> Result<Findings, DaemonError> {
     // The file systems on which a start creates directories.
     let mut absent = Vec::new();
     for (number, path) in config.disk_group.disks.iter().enumerate() {
-        let failed = || DaemonError::system(format!("could not open cell disk {}", path.display()));
+        let failed = || DaemonError::of_disk(path);
         match OverlayDisk::new(path) {
             Ok(disk) => {
                 let enter = if path.is_dir() { AccessFlags::X_OK } else { AccessFlags::empty() };
@@ -234,8 +246,11 @@ fn warn_about_reserve(config: &Config, disk_sizes: impl Iterator<Item = u64>) {
 /// Returns whether a start forms a new group. If the disks cannot tell, for example because another daemon uses them, returns
 /// false.
 fn would_form(disks: &[PathBuf]) -> bool {
-    let disks: Vec<OverlayDisk> = disks.iter().filter_map(|path| OverlayDisk::new(path).ok()).collect();
-    forms_new_group(&disks).unwrap_or(false)
+    forms_new_group(&overlays(disks)).unwrap_or(false)
+}
+
+fn overlays(disks: &[PathBuf]) -> Vec<OverlayDisk> {
+    disks.iter().filter_map(|path| OverlayDisk::new(path).ok()).collect()
 }
 
 /// Refuses to form a group with a cell disk below another one. Groups of earlier releases may have such disks.
@@ -287,7 +302,7 @@ fn open_volume(
                     log::error!("could not open cell disk {}: {error}; the disk counts as missing", path.display());
                     Ok(Arc::new(AbsentDisk::new(path)) as Arc<dyn Disk>)
                 }
-                opened => opened.map_err(DaemonError::system(format!("could not open cell disk {}", path.display()))),
+                opened => opened.map_err(DaemonError::of_disk(path)),
             }
         });
     let disks = disks.collect::<Result<Vec<_>, _>>()?;
@@ -501,11 +516,12 @@ fn check_socket(socket: &Path) -> Result<(), DaemonError> {
         .map_err(|error| DaemonError::Configuration(format!("socket {}: {error}", socket.display())))
 }
 
-/// Refuses a socket that is in use before the start forms a new group: it would stay on the disks.
-fn check_socket_of_new_group(config: &Config) -> Result<(), DaemonError> {
-    check_socket(&config.socket).or_else(|error| match would_form(&config.disk_group.disks) {
-        true => Err(error),
-        false => Ok(()),
+/// Refuses a socket that is in use before the start forms or recovers a group. If another daemon has locked the disks, their locks
+/// say more about the cause.
+fn check_socket_before_disks(config: &Config) -> Result<(), DaemonError> {
+    check_socket(&config.socket).or_else(|error| match forms_new_group(&overlays(&config.disk_group.disks)) {
+        Ok(_) => Err(error),
+        Err(_) => Ok(()),
     })
 }
 
@@ -589,6 +605,15 @@ fn raise_descriptor_limit() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_that_does_not_exist_is_a_missing_disk() {
+        let path = Path::new("/dev/absent");
+        let error = DaemonError::of_disk(path)(io::ErrorKind::NotFound.into());
+        assert_eq!(error.exit_code(), 4);
+        assert!(error.to_string().contains("cell disk /dev/absent"), "{error}");
+        assert_eq!(DaemonError::of_disk(path)(io::ErrorKind::PermissionDenied.into()).exit_code(), 1);
+    }
 
     #[test]
     fn the_default_reserve_follows_memory_and_the_smallest_disk() {

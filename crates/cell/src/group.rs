@@ -6,8 +6,8 @@ use cellar_format::wire::{FileType, GroupAction, GroupRequest, Kind};
 use cellar_storage::disk::{Disk, DiskIoCount, DiskOperation};
 use cellar_storage::iorm::Iorm;
 use cellar_storage::{
-    DiskMode, DiskSpace, Error, ErrorKind, FileRedundancy, FlashCacheMode, GroupDisk, RebalanceState, RebalanceStatus,
-    Redundancy, Result, ScrubReport, ScrubState, Volume,
+    DiskMode, Error, ErrorKind, FileRedundancy, FlashCacheMode, GroupDisk, RebalanceState, RebalanceStatus, Redundancy,
+    Result, ScrubReport, ScrubState, Volume,
 };
 use serde_json::{Value, json};
 use std::io;
@@ -229,7 +229,7 @@ pub fn report(volume: &Volume) -> Value {
             "file_type": found.file_type.name(),
             "redundancy": found.redundancy.oracle_name(),
             "is_default": found.is_of_group,
-            "usable_file_mb": usable_bytes(found.redundancy, &spaces) / MIB,
+            "usable_file_mb": volume.usable_bytes(found.redundancy.copies()) / MIB,
         })
     };
     let offline = status.disks.iter().filter(|disk| disk.mode != DiskMode::Online).count();
@@ -240,7 +240,7 @@ pub fn report(volume: &Volume) -> Value {
         "allocation_unit_size": status.au_bytes,
         "total_mb": total / MIB,
         "free_mb": free / MIB,
-        "usable_file_mb": usable_bytes(status.redundancy, &spaces) / MIB,
+        "usable_file_mb": volume.usable_bytes(status.redundancy.copies()) / MIB,
         "file_redundancy": volume.file_redundancy().iter().map(of_type).collect::<Vec<_>>(),
         "offline_disks": offline,
         "disk_repair_time": status.disk_repair_time.map(|time| time.as_secs()),
@@ -256,12 +256,6 @@ pub fn report(volume: &Volume) -> Value {
         "operations": operations(volume).iter().map(GroupOperation::report).collect::<Vec<_>>(),
         "disks": status.disks.iter().map(disk).collect::<Vec<_>>(),
     })
-}
-
-/// Returns the bytes by which files may grow. Files are striped evenly, so the fullest disk sets the limit.
-fn usable_bytes(redundancy: Redundancy, spaces: &[DiskSpace]) -> u64 {
-    let fullest = spaces.iter().filter(|space| space.total > 0).map(|space| space.available).min();
-    fullest.unwrap_or(0) * spaces.len() as u64 / redundancy.copies() as u64
 }
 
 fn disk_report(disk: &GroupDisk, (total, available): (u64, u64), engine: &dyn Disk) -> Value {

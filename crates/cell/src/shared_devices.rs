@@ -1,4 +1,5 @@
-//! Disks in different failure groups that share a device: one failure can then lose all copies.
+//! Disks that share a device. With copies, one failure can then lose all copies. Without copies, disks on one file system count its
+//! space several times.
 
 use cellar_storage::Volume;
 use nix::sys::stat::{major, minor};
@@ -6,10 +7,13 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Returns a warning for each device that disks of several failure groups share. A group without copies has no failure groups.
-/// Devices that a volume manager combines from others are not resolved.
+/// Returns a warning for each device that disks of several failure groups share and, in a group without copies, for each file system
+/// with several disks. Devices that a volume manager combines from others are not resolved.
 pub fn warnings(volume: &Volume) -> Vec<String> {
     let disks = volume.group_status().disks;
+    if disks.iter().all(|disk| disk.failure_group.is_none()) {
+        return warnings_about_space(disks.iter().map(|disk| disk.path.as_path()));
+    }
     warnings_about(disks.iter().filter_map(|disk| Some((disk.path.as_path(), disk.failure_group.as_deref()?))))
 }
 
@@ -29,6 +33,25 @@ fn warnings_about<'a>(disks: impl Iterator<Item = (&'a Path, &'a str)>) -> Vec<S
         )
     };
     by_device.values().filter(is_shared).map(warning).collect()
+}
+
+fn warnings_about_space<'a>(disks: impl Iterator<Item = &'a Path>) -> Vec<String> {
+    let mut by_file_system: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    for path in disks {
+        if let Ok(metadata) = std::fs::metadata(path)
+            && metadata.is_dir()
+        {
+            by_file_system.entry(metadata.dev()).or_default().push(path.display().to_string());
+        }
+    }
+    let warning = |disks: &Vec<String>| {
+        format!(
+            "cell disks {} are on the same file system, so its space counts {} times; use one directory of a file system",
+            disks.join(", "),
+            disks.len()
+        )
+    };
+    by_file_system.values().filter(|disks| disks.len() > 1).map(warning).collect()
 }
 
 /// Returns the device that a path is on, or that the path is; None if the path cannot be read.
@@ -52,6 +75,19 @@ fn whole_device(device: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_directories_of_a_file_system_count_its_space_several_times() {
+        let folder = tempfile::tempdir().unwrap();
+        let disks = ["first", "second"].map(|name| folder.path().join(name));
+        disks.iter().for_each(|disk| std::fs::create_dir(disk).unwrap());
+        let [warning] = &warnings_about_space(disks.iter().map(|disk| disk.as_path()))[..] else {
+            panic!("no warning")
+        };
+        assert!(warning.contains("its space counts 2 times"), "{warning}");
+        let apart = [disks[0].as_path(), Path::new("/proc"), &folder.path().join("absent")];
+        assert!(warnings_about_space(apart.into_iter()).is_empty());
+    }
 
     #[test]
     fn disks_of_different_failure_groups_on_one_file_system_are_named() {

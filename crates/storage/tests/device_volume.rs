@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use support::codec::compress;
+use support::limited_disk::LimitedDisk;
 use support::{MIB, Random, create, options, read_all};
 
 const DEVICE_BYTES: u64 = 128 << 20;
@@ -18,10 +19,11 @@ fn device(path: PathBuf) -> PathBuf {
     path
 }
 
-/// Two devices and a directory.
+/// Two devices and a directory of the same size: each of them gets the same share of new files.
 fn disks(folder: &Path) -> Vec<Arc<dyn Disk>> {
     let device = |name: &str| Arc::new(DeviceDisk::open(device(folder.join(name))).unwrap()) as Arc<dyn Disk>;
-    vec![device("one"), Arc::new(DirectoryDisk::new(folder.join("two")).unwrap()), device("three")]
+    let directory = Arc::new(DirectoryDisk::new(folder.join("two")).unwrap());
+    vec![device("one"), Arc::new(LimitedDisk::new(directory, DEVICE_BYTES)), device("three")]
 }
 
 fn open(folder: &Path) -> Arc<Volume> {

@@ -9,6 +9,7 @@ mod device_crash;
 mod device_models;
 mod device_volume;
 mod disk_conformance;
+mod disk_sizes;
 mod faults;
 mod file_redundancy;
 mod flash_and_copies;

@@ -43,7 +43,7 @@ impl History {
             2 => (3 + random.below(2) as usize, Redundancy::Normal),
             _ => (3, Redundancy::High),
         };
-        let disks = MemoryDisks::new(count);
+        let disks = MemoryDisks::of_random_sizes(count, &mut random);
         Self { random, disks, redundancy, files: BTreeMap::new(), opened: 0, refused: 0, resynced: 0 }
     }
 

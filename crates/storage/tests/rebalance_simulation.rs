@@ -39,7 +39,7 @@ impl History {
     fn new(seed: u64) -> Self {
         let mut random = Random::seeded(seed);
         let configured = (0..1 + random.below(3) as usize).collect();
-        let disks = MemoryDisks::new(DISKS);
+        let disks = MemoryDisks::of_random_sizes(DISKS, &mut random);
         Self { random, disks, configured, files: BTreeMap::new(), counts: Counts::default() }
     }
 

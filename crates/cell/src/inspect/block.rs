@@ -30,7 +30,7 @@ pub fn report(volume: &Volume, ino: Ino, block: u64, is_complete: bool) -> Resul
         block,
         au,
         page: page.0,
-        disk: volume.au_disk(ino, AuIndex(au))?.display().to_string(),
+        disk: super::files::names_of(&volume.au_disks(ino, AuIndex(au))?),
         place: place.into(),
         reason,
         unit: extent.as_ref().map(files::place),

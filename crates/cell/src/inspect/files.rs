@@ -7,6 +7,7 @@ use cellar_format::units::{AuIndex, BLOCK_BYTES};
 use cellar_scan::unit::Level;
 use cellar_storage::{ErrorKind, Ino, UnitExtent, Volume};
 use std::collections::HashMap;
+use std::path::Path;
 
 /// Lists the files whose path starts with `prefix`, by path: those in directories that `peer` may list.
 pub fn list(volume: &Volume, peer: &Credentials, prefix: &str) -> Result<FilesReport, InspectError> {
@@ -74,7 +75,7 @@ pub fn file(volume: &Volume, ino: Ino) -> Result<FileReport, InspectError> {
             au,
             first_block: au * au_blocks,
             end_block: au * au_blocks + length.div_ceil(BLOCK_BYTES as u64),
-            disk: volume.au_disk(ino, AuIndex(au))?.display().to_string(),
+            disk: names_of(&volume.au_disks(ino, AuIndex(au))?),
             is_hole: unit.is_none() && volume.is_hole(ino, start, length)?,
             unit,
         });
@@ -88,6 +89,11 @@ pub fn file(volume: &Volume, ino: Ino) -> Result<FileReport, InspectError> {
         logged_blocks: units().map(|unit| u64::from(unit.logged_pages)).sum(),
         allocation_units,
     })
+}
+
+/// Returns the paths of disks as a list.
+pub(super) fn names_of(disks: &[&Path]) -> String {
+    disks.iter().map(|disk| disk.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn place(extent: &UnitExtent) -> UnitPlace {

@@ -35,7 +35,7 @@ pub fn report(volume: &Volume, ino: Ino, au: u64, is_complete: bool) -> Result<U
         au,
         first_block,
         end_block: first_block + described.pages as u64,
-        disk: volume.au_disk(ino, AuIndex(au))?.display().to_string(),
+        disk: super::files::names_of(&volume.au_disks(ino, AuIndex(au))?),
         place: files::place(&extent),
         superseded_blocks: blocks(&extent.superseded.iter().map(|page| page.0).collect::<Vec<_>>()),
         rows: described.rows,

@@ -16,7 +16,7 @@ use crate::disk::{Disk, FileStore, Stream};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{Extent, FileData, StoredUnit, UnitSlots, stored_bytes};
 use crate::flash::FlashSetting;
-use crate::group::StripeLayout;
+use crate::group::{StripeLayout, StripeOrder};
 use cellar_format::units::{AuIndex, RegionIndex, RegionVersion};
 use parking_lot::Mutex;
 use std::io;
@@ -250,7 +250,7 @@ impl ColumnarCache {
     fn new_slots(&self, file: &FileData) -> Arc<UnitSlots> {
         let numbers: Vec<u16> = (0..self.disks.len() as u16).collect();
         let start = (file.ino % self.disks.len() as u64) as u16;
-        let layout = StripeLayout { au_size: file.layout.au_size, start, disks: numbers };
+        let layout = StripeLayout { au_size: file.layout.au_size, start, disks: numbers, order: StripeOrder::Equal };
         UnitSlots::in_flash(file.ino, layout, &self.disks)
     }
 

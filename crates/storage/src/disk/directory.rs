@@ -279,10 +279,16 @@ impl Disk for DirectoryDisk {
 
     fn space(&self) -> io::Result<Space> {
         let path = CString::new(self.root.as_os_str().as_bytes())?;
-        // SAFETY: all-zero is a valid statvfs, `path` is NUL-terminated and both outlive the call.
+        let lock = self.lock.lock();
+        // SAFETY: all-zero is a valid statvfs, `path` is NUL-terminated, `lock` is open, and all of them outlive the calls.
         let (result, stat) = unsafe {
             let mut stat: libc::statvfs = std::mem::zeroed();
-            (libc::statvfs(path.as_ptr(), &mut stat), stat)
+            let result = match &*lock {
+                // The path leads to another file system if that of the disk was unmounted meanwhile.
+                Some(lock) => libc::fstatvfs(lock.as_raw_fd(), &mut stat),
+                None => libc::statvfs(path.as_ptr(), &mut stat),
+            };
+            (result, stat)
         };
         if result != 0 {
             return Err(io::Error::last_os_error());

@@ -143,7 +143,7 @@ impl FileData {
 mod tests {
     use super::*;
     use crate::disk::{DirectoryDisk, Disk, FileStore};
-    use crate::group::{AuSize, StripeLayout};
+    use crate::group::{AuSize, StripeLayout, StripeOrder};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
 
@@ -154,7 +154,7 @@ mod tests {
         let disk: Arc<dyn Disk> = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
         let disk: Arc<dyn FileStore> = Arc::new(disk);
         let file = |ino| {
-            let layout = StripeLayout { au_size: AuSize::DEFAULT, start: 0, disks: vec![0] };
+            let layout = StripeLayout { au_size: AuSize::DEFAULT, start: 0, disks: vec![0], order: StripeOrder::Equal };
             FileData::new(ino, layout, std::slice::from_ref(&disk), 0)
         };
         let (one, other) = (file(16), file(17));

@@ -16,7 +16,6 @@ use super::{FileCopies, Group, State, Superblock};
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::flash::FlashCache;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -74,26 +73,9 @@ impl Group {
         *self.copies.read()
     }
 
-    fn update_spread(&self) {
-        let of_group = self.redundancy.copies();
-        // Copy sets of a size that no file shall have any more may have files.
-        let sizes: BTreeSet<usize> =
-            (0..self.stripes().len() as u16).map(|stripe| self.disks_of(stripe).len()).chain([of_group]).collect();
-        let spread = sizes.into_iter().map(|copies| (copies, self.find_spread(self.avoided(), copies).into()));
-        let mut spread: BTreeMap<usize, Arc<[u16]>> = spread.collect();
-        spread.retain(|copies, stripes| *copies == of_group || !stripes.is_empty());
-        *self.spread.write() = spread;
-    }
-
     /// Returns the disks that new data avoid: bit n of disk n.
     pub fn avoided(&self) -> u64 {
         self.disks.dropped.load(Ordering::Acquire) | self.dropping()
-    }
-
-    /// Returns the stripes over which new files with `copies` copies are striped; if there are none, the stripes of other files.
-    pub fn spread(&self, copies: usize) -> Arc<[u16]> {
-        let spread = self.spread.read();
-        spread.get(&copies).or_else(|| spread.get(&self.redundancy.copies())).expect("set with the group").clone()
     }
 
     /// Returns the copy set of another size that replaces a container for files with `copies` copies: if possible, with the same
@@ -106,29 +88,6 @@ impl Group {
         }
         let same = spread.iter().find(|other| self.disks_of(**other)[0] == disks[0]);
         Some(same.copied().unwrap_or(spread[usize::from(container) % spread.len()]))
-    }
-
-    fn find_spread(&self, avoided: u64, copies: usize) -> Vec<u16> {
-        let all = 0..self.stripes().len() as u16;
-        let without = |avoided: u64| -> Vec<u16> {
-            let stays = |stripe: &u16| {
-                let disks = self.disks_of(*stripe);
-                disks.len() == copies && disks.into_iter().all(|disk| avoided >> disk & 1 == 0)
-            };
-            all.clone().filter(stays).collect()
-        };
-        if let Some(mirror) = &self.mirror
-            && let Ok(wanted) = self.records.lock().current.wanted_sets(avoided, copies)
-        {
-            let find = |set: &Vec<u16>| all.clone().find(|stripe| mirror.set(*stripe) == set);
-            if let Some(found) = wanted.iter().map(find).collect::<Option<Vec<u16>>>() {
-                return found;
-            }
-        }
-        match without(avoided) {
-            found if found.is_empty() => without(self.disks.dropped.load(Ordering::Acquire)),
-            found => found,
-        }
     }
 
     /// Takes the disks whose joining was interrupted.
@@ -295,11 +254,13 @@ impl Group {
         copies.iter().try_for_each(|copies| failure_groups::copy_sets(&names, *copies).map(drop))
     }
 
-    /// With copies: makes copy sets durable for all disks except those in `avoided`, of each of the given numbers of copies.
+    /// With copies: makes copy sets durable for all disks except those in `avoided`, of each of the given numbers of copies. These
+    /// are the copy sets of the ring, and, if disks of different size need them, others.
     pub fn add_sets(&self, avoided: u64, copies: &[usize]) -> Result<()> {
+        let extra: Vec<Vec<u16>> = copies.iter().flat_map(|copies| self.sets_for_sizes(avoided, *copies)).collect();
         let mut records = self.records.lock();
         records.check_certain()?;
-        match records.current.with_sets(avoided, copies)? {
+        match records.current.with_sets(avoided, copies, extra)? {
             Some(next) => self.write_next(&mut records, &next),
             None => Ok(()),
         }

@@ -12,13 +12,17 @@ mod members;
 pub mod mirror;
 mod present_disks;
 pub mod rebalance;
+mod shares;
+mod spread;
 mod stripe_layout;
+mod stripe_order;
 mod superblock;
 
 use crate::growing::Growing;
 pub use changes::Leaving;
 pub use file_copies::{FileCopies, value_name as copies_value};
 pub use stripe_layout::{AuSize, Piece, StripeLayout};
+pub use stripe_order::StripeOrder;
 pub use superblock::{Redundancy, State, Superblock, Uuid};
 
 use crate::disk::{Disk, FileStore};
@@ -31,6 +35,7 @@ use mirror::{AbsentDisk, Mirror, Parts, Patience};
 use parking_lot::{Mutex, RwLock};
 use present_disks::PresentDisks;
 use rebalance::Placement;
+use spread::{SpaceFacts, Spread};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -87,8 +92,10 @@ pub struct Group {
     dropping: AtomicU64,
     /// How many copies new files have.
     copies: RwLock<FileCopies>,
-    /// The stripes over which new files are striped, by the number of their copies.
-    spread: RwLock<BTreeMap<usize, Arc<[u16]>>>,
+    /// What new files are striped over, by the number of their copies.
+    spread: RwLock<BTreeMap<usize, Spread>>,
+    /// The space of the disks, as far as it was measured.
+    space: RwLock<SpaceFacts>,
     joining: Mutex<Vec<Joining>>,
     mirror: Option<Arc<Mirror>>,
     /// Caches the files of the stripes.
@@ -204,6 +211,7 @@ impl Group {
             dropping: AtomicU64::new(0),
             copies: RwLock::new(FileCopies::restore(redundancy, &BTreeMap::new())),
             spread: RwLock::default(),
+            space: RwLock::default(),
             mirror,
             flash: None,
             write_back: None,
@@ -316,18 +324,5 @@ impl Group {
             Some(mirror) => mirror.set(container).iter().map(|disk| usize::from(*disk)).collect(),
             None => vec![usize::from(container)],
         }
-    }
-
-    /// Returns the layout of a new file with `copies` copies. The inode number selects the disk of its first allocation unit.
-    pub fn new_layout(&self, ino: u64, copies: usize) -> StripeLayout {
-        let disks = self.spread(copies).to_vec();
-        let start = (ino % disks.len() as u64) as u16;
-        StripeLayout { au_size: self.au_size, start, disks }
-    }
-
-    /// Returns the layout of a new file that is stored on one disk. The inode number selects the disk.
-    pub fn new_unstriped_layout(&self, ino: u64, copies: usize) -> StripeLayout {
-        let disks = self.spread(copies);
-        StripeLayout { au_size: self.au_size, start: 0, disks: vec![disks[ino as usize % disks.len()]] }
     }
 }

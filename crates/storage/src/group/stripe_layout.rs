@@ -1,8 +1,9 @@
 //! The stripe layout of a file: the mapping from its offsets to cell disks.
 //!
-//! Allocation unit `a` of a file is stored on the disk `disks[(start + a) % disks.len()]`, at the same byte offset as
-//! in the file, so a backing file has holes where the bytes are on other disks.
+//! Allocation unit `a` of a file is stored on the disk at the position `start + a` of the layout's [`StripeOrder`], at the same byte
+//! offset as in the file, so a backing file has holes where the bytes are on other disks.
 
+use super::stripe_order::StripeOrder;
 use crate::error::{Error, ErrorKind, Result};
 use cellar_format::units::AuIndex;
 use std::ops::Range;
@@ -15,16 +16,24 @@ impl AuSize {
     pub const DEFAULT: AuSize = AuSize(22);
 
     pub fn from_bytes(bytes: u64) -> Result<Self> {
-        let size = Some(bytes).filter(|bytes| bytes.is_power_of_two());
-        size.and_then(|bytes| Self::from_shift(bytes.trailing_zeros() as u8).ok()).ok_or_else(|| {
-            let message = format!("{bytes} bytes are not a power of two from 1 MiB to 64 MiB");
-            Error::new(ErrorKind::Invalid, message)
-        })
+        if bytes.is_power_of_two()
+            && let Ok(size) = Self::from_shift(bytes.trailing_zeros() as u8)
+        {
+            return Ok(size);
+        }
+        let found = match bytes % (1 << 20) {
+            0 => format!("{} MiB", bytes >> 20),
+            _ => format!("{bytes} bytes"),
+        };
+        Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{found} is not an allocation unit size: 1, 2, 4, 8, 16, 32 or 64 MiB"),
+        ))
     }
 
     pub(crate) fn from_shift(shift: u8) -> Result<Self> {
         if !(20..=26).contains(&shift) {
-            let message = format!("allocation unit size of 2^{shift} bytes is not between 1 and 64 MiB");
+            let message = format!("allocation unit size of 2^{shift} bytes is not between 1 MiB and 64 MiB");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         Ok(Self(shift))
@@ -43,10 +52,11 @@ impl AuSize {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StripeLayout {
     pub au_size: AuSize,
-    /// Index into `disks` of the disk with allocation unit 0.
+    /// Position of allocation unit 0 in the order.
     pub start: u16,
-    /// Disk numbers in the group; never empty.
+    /// Disk numbers in the group, each once; never empty.
     pub disks: Vec<u16>,
+    pub order: StripeOrder,
 }
 
 /// A byte range of a file that is stored on one disk.
@@ -60,7 +70,15 @@ pub struct Piece {
 impl StripeLayout {
     /// Returns the index into `disks` of the disk with the byte at `offset`.
     pub fn disk_index(&self, offset: u64) -> usize {
-        ((offset >> self.au_size.shift()) + u64::from(self.start)) as usize % self.disks.len()
+        self.order.index_at((offset >> self.au_size.shift()) + u64::from(self.start), self.disks.len())
+    }
+
+    /// Returns the allocation units on the disk with an index into `disks`, ascending and without end.
+    pub fn aus_of(&self, disk_index: usize) -> impl Iterator<Item = AuIndex> + use<> {
+        let period = self.order.period(self.disks.len()) as u64;
+        let is_own = |au: &u64| self.disk_index(au << self.au_size.shift()) == disk_index;
+        let own: Vec<u64> = (0..period).filter(is_own).collect();
+        (0..).step_by(period as usize).flat_map(move |turn| own.clone().into_iter().map(move |au| AuIndex(turn + au)))
     }
 
     /// Returns the allocation unit that contains the byte at `offset`.
@@ -105,7 +123,12 @@ mod tests {
     use super::*;
 
     fn two_disks() -> StripeLayout {
-        StripeLayout { au_size: AuSize::from_bytes(1 << 20).unwrap(), start: 1, disks: vec![0, 1] }
+        StripeLayout {
+            au_size: AuSize::from_bytes(1 << 20).unwrap(),
+            start: 1,
+            disks: vec![0, 1],
+            order: StripeOrder::Equal,
+        }
     }
 
     #[test]
@@ -113,6 +136,19 @@ mod tests {
         let pieces: Vec<_> = two_disks().pieces((1 << 20) - 10..(2 << 20) + 5).collect();
         let expected = [(1, (1 << 20) - 10..1 << 20), (0, 1 << 20..2 << 20), (1, 2 << 20..(2 << 20) + 5)];
         assert_eq!(pieces, expected.map(|(disk_index, range)| Piece { disk_index, range }));
+    }
+
+    #[test]
+    fn the_allocation_units_of_a_disk_are_those_of_its_positions() {
+        let order = StripeOrder::of(&[3, 2]).unwrap();
+        for layout in [two_disks(), StripeLayout { start: 4, order, ..two_disks() }] {
+            for index in 0..2 {
+                let of_disk = |au: &AuIndex| layout.disk_index(layout.au_range(*au).start) == index;
+                let expected: Vec<AuIndex> = (0..20).map(AuIndex).filter(of_disk).collect();
+                let found = layout.aus_of(index).take_while(|au| au.index() < 20);
+                assert_eq!(found.collect::<Vec<_>>(), expected);
+            }
+        }
     }
 
     #[test]

@@ -32,6 +32,8 @@ const SETS_AT: usize = CHANGES_AT + 16;
 const SET_BYTES: usize = 3;
 /// Maximum number of copy sets. The numbers of files on containers limit it, too.
 pub const SETS_MAX: usize = 254;
+/// Copy sets that disks of different size leave to later changes of the disks.
+const SETS_KEPT: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Uuid([u8; 16]);
@@ -211,8 +213,8 @@ impl Superblock {
     }
 
     /// Returns the superblock of the next generation with copy sets for all disks except those in `avoided`, of each of the given
-    /// numbers of copies; None if the group has them already.
-    pub(super) fn with_sets(&self, avoided: u64, copies: &[usize]) -> Result<Option<Self>> {
+    /// numbers of copies, and with as many of the `extra` copy sets as it can have; None if the group has them already.
+    pub(super) fn with_sets(&self, avoided: u64, copies: &[usize], extra: Vec<Vec<u16>>) -> Result<Option<Self>> {
         let (mut sets, before) = (self.copy_sets()?, self.copy_sets()?.len());
         for count in copies {
             for wanted in self.wanted_sets(avoided, *count)? {
@@ -225,6 +227,11 @@ impl Superblock {
             let message =
                 format!("the disks of the group have changed too often: it would have {} copy sets", sets.len());
             return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        for set in extra {
+            if !sets.contains(&set) && sets.len() < SETS_MAX - SETS_KEPT {
+                sets.push(set);
+            }
         }
         let is_new = sets.len() > before;
         Ok(is_new.then(|| Self { sets, generation: self.generation + 1, ..self.clone() }))
@@ -414,18 +421,20 @@ mod tests {
     fn a_disk_that_joins_or_leaves_needs_few_new_copy_sets() {
         let names = ["a", "b"].map(String::from);
         let two = Superblock::for_new_group(2, AuSize::DEFAULT, Redundancy::Normal, &names).unwrap().remove(0);
-        assert_eq!(two.with_sets(0, &[2]).unwrap(), None);
+        assert_eq!(two.with_sets(0, &[2], Vec::new()).unwrap(), None);
         let three = two.for_new_disk(Some("c".into())).unwrap();
-        let three = three.with_sets(0, &[2]).unwrap().unwrap();
+        let three = three.with_sets(0, &[2], Vec::new()).unwrap().unwrap();
         assert_eq!(three.sets, [[0, 1], [1, 0], [1, 2], [2, 0]]);
         assert_eq!(three.wanted_sets(0, 2).unwrap(), [[0, 1], [1, 2], [2, 0]]);
-        let sizes = three.with_sets(0, &[2, 3]).unwrap().unwrap();
+        let sizes = three.with_sets(0, &[2, 3], Vec::new()).unwrap().unwrap();
         assert_eq!(sizes.sets[4..], [[0, 1, 2], [1, 2, 0], [2, 0, 1]]);
-        assert_eq!(sizes.with_sets(0, &[2, 3]).unwrap(), None);
-        let without = three.with_sets(1, &[2]).unwrap().unwrap();
+        assert_eq!(sizes.with_sets(0, &[2, 3], Vec::new()).unwrap(), None);
+        let without = three.with_sets(1, &[2], Vec::new()).unwrap().unwrap();
         assert_eq!(without.sets[4..], [[2, 1]]);
         assert_eq!(without.wanted_sets(1, 2).unwrap(), [[1, 2], [2, 1]]);
-        assert!(three.with_sets(3, &[2]).unwrap_err().to_string().contains("2 copies need 2 failure groups"));
+        assert!(
+            three.with_sets(3, &[2], Vec::new()).unwrap_err().to_string().contains("2 copies need 2 failure groups")
+        );
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The inode record, in memory and encoded for the metadata store. Layout: `docs/format/disk.md`.
 
-use crate::group::{AuSize, StripeLayout};
+use crate::group::{AuSize, StripeLayout, StripeOrder};
 use cellar_format::bytes::{Corrupt, Reader, Write};
 
 const VERSION: u8 = 1;
+/// The layout has weights.
+const VERSION_WEIGHTS: u8 = 2;
 
 /// The type of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,7 +50,8 @@ pub struct Inode {
 impl Inode {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(96);
-        bytes.put_u8(VERSION);
+        let weights = self.layout.as_ref().and_then(|layout| layout.order.weights());
+        bytes.put_u8(if weights.is_some() { VERSION_WEIGHTS } else { VERSION });
         bytes.put_u8(self.kind as u8);
         bytes.put_u16(self.mode);
         for number in [self.uid, self.gid, self.nlink, self.device] {
@@ -64,6 +67,7 @@ impl Inode {
                 bytes.put_u16(layout.start);
                 bytes.put_u16(layout.disks.len() as u16);
                 layout.disks.iter().for_each(|disk| bytes.put_u16(*disk));
+                weights.into_iter().flatten().for_each(|weight| bytes.put_u16(*weight));
             }
         }
         bytes.put_blob(&self.target);
@@ -74,7 +78,7 @@ impl Inode {
     pub fn decode(bytes: &[u8], disk_count: usize) -> Result<Self, Corrupt> {
         let mut reader = Reader::new(bytes);
         let version = reader.u8("inode record version")?;
-        if version != VERSION {
+        if !(VERSION..=VERSION_WEIGHTS).contains(&version) {
             return Err(Corrupt::new("inode record version", 0, format!("{version}")));
         }
         let kind = reader.u8("inode kind")?;
@@ -93,10 +97,18 @@ impl Inode {
                 let start = reader.u16("first disk")?;
                 let count = reader.u16("number of disks")?;
                 let disks = (0..count).map(|_| reader.u16("disk number")).collect::<Result<Vec<_>, _>>()?;
-                if start >= count || disks.iter().any(|disk| *disk as usize >= disk_count) {
+                let order = match version {
+                    VERSION => StripeOrder::Equal,
+                    _ => {
+                        let weights = (0..count).map(|_| reader.u16("weight")).collect::<Result<Vec<_>, _>>()?;
+                        StripeOrder::of(&weights).ok_or_else(|| corrupt(format!("weights {weights:?}")))?
+                    }
+                };
+                let is_start = usize::from(start) < order.period(disks.len());
+                if !is_start || disks.iter().any(|disk| *disk as usize >= disk_count) {
                     return Err(corrupt(format!("start {start}, disks {disks:?} of {disk_count}")));
                 }
-                Some(StripeLayout { au_size, start, disks })
+                Some(StripeLayout { au_size, start, disks, order })
             }
         };
         if layout.is_some() != (kind == Kind::File) {
@@ -117,7 +129,8 @@ mod tests {
     use super::*;
 
     fn example() -> Inode {
-        let layout = Some(StripeLayout { au_size: AuSize::DEFAULT, start: 1, disks: vec![0, 1] });
+        let layout =
+            Some(StripeLayout { au_size: AuSize::DEFAULT, start: 1, disks: vec![0, 1], order: StripeOrder::Equal });
         let (uid, gid, nlink, device, target) = (101, 104, 2, 0, vec![]);
         let (atime, mtime, ctime, birth) = (-5, 1, 2, 3);
         let (kind, mode) = (Kind::File, 0o600);
@@ -127,6 +140,32 @@ mod tests {
     #[test]
     fn an_inode_reads_back_as_written() {
         assert_eq!(Inode::decode(&example().encode(), 2).unwrap(), example());
+    }
+
+    fn weighted_example() -> Inode {
+        let order = StripeOrder::of(&[3, 2]).unwrap();
+        let layout = Some(StripeLayout { start: 4, order, ..example().layout.unwrap() });
+        Inode { layout, ..example() }
+    }
+
+    #[test]
+    fn only_a_layout_with_weights_needs_the_newer_version() {
+        assert_eq!((example().encode()[0], weighted_example().encode()[0]), (1, 2));
+        assert_eq!(Inode::decode(&weighted_example().encode(), 2).unwrap(), weighted_example());
+    }
+
+    #[test]
+    fn weights_of_zero_and_positions_beyond_the_order_are_corrupt() {
+        let bytes = weighted_example().encode();
+        let layout = bytes.len() - 4 - 4 - 4 - 4;
+        for (at, value) in [(layout, 5), (bytes.len() - 8, 0), (bytes.len() - 7, 255)] {
+            let mut damaged = bytes.clone();
+            damaged[at] = value;
+            assert!(Inode::decode(&damaged, 2).unwrap_err().to_string().contains("layout"), "byte {at}");
+        }
+        for length in 0..bytes.len() {
+            assert!(Inode::decode(&bytes[..length], 2).is_err(), "{length}");
+        }
     }
 
     #[test]

@@ -140,6 +140,7 @@ impl Maintenance {
         }
         volume.run_post_commit_actions();
         volume.free_space.replenish();
+        volume.note_space();
         volume.close_surplus_handles();
         volume.fail_hanging_disks();
         if let Some(columnar) = &volume.columnar {

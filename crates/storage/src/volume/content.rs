@@ -83,10 +83,11 @@ impl Volume {
         let file = self.file(ino)?;
         let end = file.check_end(offset, data.len() as u64)?;
         self.ensure_log_space(&file)?;
-        self.with_space(|| {
+        let growth = || Ok(file.size()?.max(offset)..end);
+        self.with_space_for(&file, growth, || {
             let write = file.lock_write();
             for need in space_needs(&write, offset..end)?.into_iter().filter(|need| need.bytes() > 0) {
-                self.free_space.check(need, priority)?;
+                self.free_space.check(need, priority, self.disks_behind(&file, offset..end))?;
             }
             self.write_locked(&file, &write, offset, data).inspect_err(|_| write.undo_growth())
         })
@@ -113,7 +114,7 @@ impl Volume {
             return Ok(None);
         }
         let needed = space_needs(&write, offset..end)?.map(Need::bytes).iter().sum();
-        if needed > 0 && !self.free_space.is_ample(needed) {
+        if needed > 0 && !self.free_space.is_ample(needed, self.disks_behind(&file, offset..end)) {
             return Ok(None);
         }
         // A flash cache that needs an intent only now, for a read that fills it, makes the write wait, too.
@@ -248,7 +249,7 @@ impl Volume {
         if length == 0 {
             return Err(Error::new(ErrorKind::Invalid, "fallocate of a range of 0 bytes"));
         }
-        self.with_space(|| self.fallocate_once(&file, offset..end, operation, priority))
+        self.with_space_for(&file, || Ok(offset..end), || self.fallocate_once(&file, offset..end, operation, priority))
     }
 
     fn fallocate_once(
@@ -275,7 +276,7 @@ impl Volume {
             punched?;
         }
         if let Fallocate::Reserve { keep_size } | Fallocate::Zero { keep_size } = operation {
-            self.free_space.check(Need::Growth(end - offset), priority)?;
+            self.free_space.check(Need::Growth(end - offset), priority, self.disks_behind(file, offset..end))?;
             write.allocate(offset..end, keep_size)?;
             if !keep_size && end > size {
                 write.grow(end);

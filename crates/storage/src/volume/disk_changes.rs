@@ -78,7 +78,10 @@ impl Volume {
         for (number, disk) in known {
             let (shown, other) = (path.display(), disk.path().display());
             if disk.path() == path && replaced != Some(number) {
-                let message = format!("cell disk {shown} is in the disk group already; name another path");
+                let message = format!(
+                    "cell disk {shown} is in the disk group already; name another path, or bring the disk online with cellar group \
+                     online if it is offline"
+                );
                 return Err(Error::new(ErrorKind::Exists, message));
             }
             if let Some(place) = place_beside(path, disk.path()) {
@@ -197,7 +200,9 @@ impl Volume {
         if self.group.is_dropping(number) && (!force || is_offline) {
             return refused(
                 ErrorKind::Exists,
-                format!("cell disk {path} is being dropped already; cellar group status shows the progress"),
+                format!(
+                    "cell disk {path} is being dropped already; cellar group status shows the progress, and cellar group undrop cancels the drop"
+                ),
             );
         }
         let dropping = self.group.dropping() | 1 << number;
@@ -293,7 +298,8 @@ impl Volume {
         let is_meant = |number: &usize| self.group.is_dropping(*number) && self.disks()[*number].path() == path;
         let number = (0..self.disks().len()).find(is_meant).map_or_else(|| self.disk_number(path), Ok)?;
         if !self.group.is_dropping(number) {
-            let message = format!("cell disk {} is not being dropped", path.display());
+            let message =
+                format!("cell disk {} is not being dropped; cellar group status shows which disks are", path.display());
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let dropping = self.group.dropping() & !(1 << number);
@@ -317,7 +323,7 @@ impl Volume {
         numbers.sort_by_key(|number| !self.is_offline(*number));
         let mut result = Ok(());
         for number in numbers {
-            let rest = self.rest_of(number)?;
+            let rest = self.rest_of(&self.containers_with(number))?;
             self.expect_moves(self.count_rest_of_dropping_disks());
             self.run(&rest)?;
             let Some(_changes) = self.rebalance.disk_changes.try_lock() else { return Ok(false) };
@@ -334,15 +340,18 @@ impl Volume {
     /// one for each file. A disk that cannot be listed counts as empty; the moves themselves report the error.
     pub(super) fn count_rest_of_dropping_disks(&self) -> usize {
         let dropping = self.group.dropping();
-        let numbers = (0..self.disks().len()).filter(|number| dropping >> number & 1 == 1);
-        numbers.map(|number| self.rest_of(number).map_or(0, |rest| rest.len())).sum()
+        let is_dropping = |container: &u16| self.disks_of(*container).into_iter().any(|disk| dropping >> disk & 1 == 1);
+        let mut containers = self.used_containers();
+        containers.retain(is_dropping);
+        // One after the other, so that a container that cannot be listed does not hide the others.
+        containers.into_iter().map(|container| self.rest_of(&[container]).map_or(0, |rest| rest.len())).sum()
     }
 
-    /// Returns the moves of the rest of a disk: parts of files that occupy no space, and redo logs.
-    fn rest_of(&self, number: usize) -> Result<Vec<Move>> {
+    /// Returns the moves of the rest of containers: parts of files that occupy no space, and redo logs.
+    fn rest_of(&self, containers: &[u16]) -> Result<Vec<Move>> {
         let placement = self.group.placement();
         let mut moves: Vec<Move> = Vec::new();
-        for container in self.containers_with(number) {
+        for container in containers.iter().copied() {
             let others = self.group.spread(self.disks_of(container).len());
             let target = |ino: u64| others[(ino % others.len() as u64) as usize];
             let path = placement.container(container).path().display();

@@ -32,6 +32,8 @@ const METADATA_BYTES: u64 = 16 << 20;
 /// use up space that the cell takes from the reserve file but does not need, so the margin is small.
 const MARGIN: u64 = 1 << 20;
 const NEVER: u64 = u64::MAX;
+/// Names all disks: bit n of disk n.
+pub const ALL_DISKS: u64 = u64::MAX;
 
 /// How much of the reserve a request may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -85,9 +87,7 @@ pub struct FreeSpace {
     reserve: u64,
     /// Bytes that a new compression unit needs at most.
     unit_bytes: u64,
-    /// Free bytes beyond the reserve on the fullest disk, measured `measured_ms` after `started`, minus the bytes of the
-    /// requests since then.
-    available: AtomicU64,
+    /// When all accessible disks were measured, after `started`.
     measured_ms: AtomicU64,
     started: Instant,
 }
@@ -96,13 +96,18 @@ pub struct FreeSpace {
 struct MeasuredDisk {
     disk: Arc<dyn Disk>,
     reserve_file: ReserveFile,
+    /// Bytes of the disk at the last measurement that succeeded; 0 before.
+    total: AtomicU64,
+    /// Bytes by which files may grow at the last measurement, minus the bytes of the requests since then.
+    available: AtomicU64,
     /// The disk left the group.
     has_left: AtomicBool,
 }
 
 impl MeasuredDisk {
     fn new(disk: &Arc<dyn Disk>, reserve_file: ReserveFile) -> Arc<Self> {
-        Arc::new(Self { disk: disk.clone(), reserve_file, has_left: AtomicBool::new(false) })
+        let [total, available] = [const { AtomicU64::new(0) }; 2];
+        Arc::new(Self { disk: disk.clone(), reserve_file, total, available, has_left: AtomicBool::new(false) })
     }
 
     /// Returns the disk's space as the filesystem reports it, and the bytes that are free including the reserve file.
@@ -126,8 +131,8 @@ impl FreeSpace {
     }
 
     fn on(disks: Vec<Arc<MeasuredDisk>>, reserve: u64) -> Self {
-        let (available, measured_ms) = (AtomicU64::new(0), AtomicU64::new(NEVER));
-        Self { disks: Growing::new(disks), reserve, unit_bytes: 0, available, measured_ms, started: Instant::now() }
+        let measured_ms = AtomicU64::new(NEVER);
+        Self { disks: Growing::new(disks), reserve, unit_bytes: 0, measured_ms, started: Instant::now() }
     }
 
     /// Manages another disk. The reserve file of a disk that is offline is opened by [`Self::reopen`].
@@ -149,13 +154,16 @@ impl FreeSpace {
         self.disks.all()[number].has_left.store(true, Ordering::Release);
     }
 
-    /// Returns an error of kind `NoSpace` if some disk has too little free space for a request of this priority. Shortens
-    /// reserve files if the request needs their space.
-    pub fn check(&self, need: Need, priority: SpacePriority) -> Result<()> {
-        if self.is_ample(need.bytes()) {
+    /// Returns an error of kind `NoSpace` if one of the disks that a request writes to, bit n of disk n, has too little free space
+    /// for a request of this priority. Shortens reserve files if the request needs their space.
+    pub fn check(&self, need: Need, priority: SpacePriority, disks: u64) -> Result<()> {
+        if self.is_ample(need.bytes(), disks) {
             return Ok(());
         }
-        for (disk, space, free) in self.measure()? {
+        for (number, disk, space, free) in self.measure()? {
+            if disks >> number & 1 == 0 {
+                continue;
+            }
             let (bytes, floor) = (need.bytes(), self.floor(need, priority, &space));
             if free.saturating_sub(floor) < bytes {
                 let message = format!(
@@ -171,9 +179,15 @@ impl FreeSpace {
         Ok(())
     }
 
+    fn numbered(&self) -> impl Iterator<Item = (usize, &MeasuredDisk)> {
+        let disks = self.disks.all().iter().map(AsRef::as_ref).enumerate();
+        disks.filter(|(_, disk): &(usize, &MeasuredDisk)| {
+            disk.disk.is_accessible() && !disk.has_left.load(Ordering::Acquire)
+        })
+    }
+
     fn accessible(&self) -> impl Iterator<Item = &MeasuredDisk> {
-        let disks = self.disks.all().iter().map(AsRef::as_ref);
-        disks.filter(|disk: &&MeasuredDisk| disk.disk.is_accessible() && !disk.has_left.load(Ordering::Acquire))
+        self.numbered().map(|(_, disk)| disk)
     }
 
     /// Calls `work`, which frees space. Then extends the reserve files that are shorter than the reserve by the bytes that became
@@ -196,33 +210,62 @@ impl FreeSpace {
         result
     }
 
-    /// Measures and remembers the space of all accessible disks. Returns each disk with its space, and its free bytes
-    /// including the reserve file.
-    fn measure(&self) -> Result<Vec<(&MeasuredDisk, Space, u64)>> {
+    /// Measures and remembers the space of all accessible disks. Returns the number of each disk, the disk with its space, and its
+    /// free bytes including the reserve file.
+    fn measure(&self) -> Result<Vec<(usize, &MeasuredDisk, Space, u64)>> {
         let measured_ms = self.elapsed_ms();
         let mut spaces = Vec::new();
-        for disk in self.accessible() {
+        for (number, disk) in self.numbered() {
             match disk.measure() {
-                Ok((space, free)) => spaces.push((disk, space, free)),
+                Ok((space, free)) => {
+                    disk.total.store(space.total, Ordering::Relaxed);
+                    disk.available.store(self.growth(&space, free), Ordering::Relaxed);
+                    spaces.push((number, disk, space, free));
+                }
                 // The disk went offline meanwhile.
                 Err(_) if !disk.disk.is_accessible() => {}
                 Err(error) => return Err(error),
             }
         }
-        let available = spaces.iter().map(|(_, _, free)| free.saturating_sub(self.reserve)).min();
-        self.available.store(available.unwrap_or(0), Ordering::Relaxed);
         self.measured_ms.store(measured_ms, Ordering::Release);
         Ok(spaces)
     }
 
-    /// Returns whether a recent measurement shows far more space than `bytes` on every disk; then `bytes` count as used.
-    /// Never waits.
-    pub fn is_ample(&self, bytes: u64) -> bool {
+    /// Returns whether a recent measurement shows far more space than `bytes` on each of the disks: bit n of disk n. Then `bytes`
+    /// count as used on all of them. Never waits.
+    pub fn is_ample(&self, bytes: u64, disks: u64) -> bool {
         let measured_ms = self.measured_ms.load(Ordering::Acquire);
         let age_ms = self.elapsed_ms().saturating_sub(measured_ms);
         let is_recent = measured_ms != NEVER && age_ms <= AGE_MAX.as_millis() as u64;
         let rest = |available: u64| (available > bytes.saturating_add(AMPLE)).then(|| available - bytes);
-        is_recent && self.available.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).is_ok()
+        let take =
+            |disk: &MeasuredDisk| disk.available.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).is_ok();
+        is_recent && self.numbered().filter(|(number, _)| disks >> number & 1 == 1).all(|(_, disk)| take(disk))
+    }
+
+    /// Returns the bytes by which files may grow on a disk with `free` bytes.
+    fn growth(&self, space: &Space, free: u64) -> u64 {
+        free.saturating_sub(self.floor(Need::Growth(0), SpacePriority::Normal, space))
+    }
+
+    /// Returns the bytes by which files may grow on each disk; 0 on a disk that cannot be accessed.
+    pub fn growth_space(&self) -> Result<Vec<u64>> {
+        let mut bytes = vec![0; self.disks.all().len()];
+        for (number, _, space, free) in self.measure()? {
+            bytes[number] = self.growth(&space, free);
+        }
+        Ok(bytes)
+    }
+
+    /// Returns the bytes of each disk, as far as they were measured, and which disks have less than `bytes` available: bit n of
+    /// disk n.
+    pub fn facts(&self, bytes: u64) -> (Vec<u64>, u64) {
+        let sizes = self.disks.all().iter().map(|disk| disk.total.load(Ordering::Relaxed)).collect();
+        let is_full = |disk: &MeasuredDisk| {
+            disk.total.load(Ordering::Relaxed) > 0 && disk.available.load(Ordering::Relaxed) < bytes
+        };
+        let full = self.numbered().filter(|(_, disk)| is_full(disk));
+        (sizes, full.fold(0, |all, (number, _)| all | 1 << number))
     }
 
     fn elapsed_ms(&self) -> u64 {
@@ -264,7 +307,7 @@ impl FreeSpace {
 
     /// Prepares the disks for a metadata transaction.
     pub fn prepare_commit(&self) {
-        if !self.is_ample(MARGIN) {
+        if !self.is_ample(MARGIN, ALL_DISKS) {
             self.shorten_reserve_files();
         }
     }
@@ -285,7 +328,7 @@ impl FreeSpace {
     /// Returns the sums over all disks. `free` includes the reserves, `available` excludes them.
     pub fn totals(&self) -> Result<Space> {
         let mut sum = Space::default();
-        for (disk, space, free) in self.measure()? {
+        for (_, disk, space, free) in self.measure()? {
             sum.total += space.total;
             sum.free += space.free + disk.reserve_file.length();
             sum.available += free.saturating_sub(self.reserve);

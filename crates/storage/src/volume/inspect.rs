@@ -153,9 +153,7 @@ impl Volume {
         let mut disks: Vec<&Path> = Vec::new();
         for stripe in &file.layout.disks {
             let runs = self.group.placement().runs(FileKey { ino, stripe: *stripe, stream: Stream::Data });
-            for path in
-                runs.containers().into_iter().map(|container| self.group.placement().container(container).path())
-            {
+            for path in runs.containers().into_iter().flat_map(|container| self.paths_of(container)) {
                 if !disks.contains(&path) {
                     disks.push(path);
                 }
@@ -164,14 +162,18 @@ impl Volume {
         Ok(disks)
     }
 
-    /// Returns the disk with an allocation unit of a file.
-    pub fn au_disk(&self, ino: Ino, au: AuIndex) -> Result<&Path> {
+    fn paths_of(&self, container: u16) -> impl Iterator<Item = &Path> {
+        self.group.disks_of(container).into_iter().map(|disk| self.disks()[disk].path())
+    }
+
+    /// Returns the disks with the copies of an allocation unit of a file, the first copy first.
+    pub fn au_disks(&self, ino: Ino, au: AuIndex) -> Result<Vec<&Path>> {
         let file = self.file_with_au(ino, au)?;
         let range = file.layout.au_range(au);
         let stripe = file.layout.disks[file.layout.disk_index(range.start)];
         let runs = self.group.placement().runs(FileKey { ino, stripe, stream: Stream::Data });
         let (_, container) = runs.pieces(range).next().expect("an allocation unit is not empty");
-        Ok(self.group.placement().container(container).path())
+        Ok(self.paths_of(container).collect())
     }
 
     /// Returns where the compression unit of an allocation unit is stored; None if the allocation unit is raw.

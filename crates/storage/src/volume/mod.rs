@@ -28,6 +28,7 @@ mod names;
 mod options;
 mod pages;
 mod passthrough;
+mod placed;
 mod prefetcher;
 mod rebalance;
 mod recovery;

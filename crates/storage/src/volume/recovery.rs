@@ -65,6 +65,11 @@ impl Volume {
         volume.start_write_back(left)?;
         volume.recover_units()?;
         volume.free_space.replenish();
+        volume.note_space();
+        if is_new {
+            // Disks of different size may need other copy sets than those that a group is formed with.
+            volume.use_wanted_sets(volume.group.avoided())?;
+        }
         volume.configure_file_redundancy(is_new)?;
         volume.start_flash_log(redo)?;
         volume.forget_outdated_mode()?;

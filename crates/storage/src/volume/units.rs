@@ -200,9 +200,10 @@ impl Volume {
         let Some(stored) = StoredUnit::reserve(units.slots(), au, bytes) else { return Ok(UnitStored::Busy) };
         let unit = NewUnit { stored: Arc::new(stored), page_count, tag };
         let candidate = Candidate { unit: Some(unit), version, failed_syncs: units.slots().failed_syncs() };
+        let disks = self.disks_behind_units(file, file.layout.au_range(au));
         // Other programs may use up the space before the write: the write is repeated like the check.
         self.with_space(|| {
-            self.free_space.check(need, staged.priority)?;
+            self.free_space.check(need, staged.priority, disks)?;
             candidate.unit().stored.write(bytes)
         })?;
         if !self.verify_unit(file, units, &candidate)? {
@@ -343,7 +344,8 @@ impl Volume {
         // copies.
         let Some(extent) = units.set_decompressing(&file.lock_write(), au, true) else { return Ok(false) };
         let need = Need::Growth(u64::from(extent.current_count()) * PAGE);
-        self.with_space(|| self.free_space.check(need, SpacePriority::Normal))?;
+        let disks = self.disks_behind(file, file.layout.au_range(au));
+        self.with_space(|| self.free_space.check(need, SpacePriority::Normal, disks))?;
         for first in (0..extent.page_count()).step_by(BATCH_PAGES as usize) {
             let write = file.lock_write();
             // The file may have been truncated or overwritten since the last batch.

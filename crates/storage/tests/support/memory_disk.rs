@@ -161,27 +161,36 @@ pub enum Crash {
     Power,
 }
 
+const SIZE: u64 = 1 << 40;
+
 #[derive(Debug, Clone)]
 pub struct MemoryDisks {
     state: Arc<Mutex<State>>,
-    count: usize,
+    /// Bytes that each disk claims to have.
+    sizes: Vec<u64>,
 }
 
 impl MemoryDisks {
     pub fn new(count: usize) -> Self {
-        Self { state: Arc::default(), count }
+        Self { state: Arc::default(), sizes: vec![SIZE; count] }
+    }
+
+    /// Disks of random sizes, half of the time of equal ones.
+    pub fn of_random_sizes(count: usize, random: &mut Random) -> Self {
+        let most = [1, 4][random.below(2) as usize];
+        Self { state: Arc::default(), sizes: (0..count).map(|_| SIZE * (1 + random.below(most))).collect() }
     }
 
     pub fn disks(&self) -> Vec<Arc<dyn Disk>> {
-        let disk = |number| {
+        let disk = |(number, size): (usize, &u64)| {
             let (state, path) = (self.state.clone(), PathBuf::from(format!("memory{number}")));
-            Arc::new(MemoryDisk { state, number, path }) as Arc<dyn Disk>
+            Arc::new(MemoryDisk { state, number, path, size: *size }) as Arc<dyn Disk>
         };
-        (0..self.count).map(disk).collect()
+        self.sizes.iter().enumerate().map(disk).collect()
     }
 
     pub fn count(&self) -> u64 {
-        self.count as u64
+        self.sizes.len() as u64
     }
 
     /// Makes the next [`Self::crash`] return the state after `changes` more changes, if there are as many until then.
@@ -237,7 +246,7 @@ impl MemoryDisks {
         let left = existing.into_iter().filter_map(|(key, content)| Some((key, content.after_crash(crash, random)?)));
         let files = Files { existing: left.collect(), removed: BTreeMap::new() };
         let state = State { files, notes: state.notes.clone(), ..State::default() };
-        Self { state: Arc::new(Mutex::new(state)), count: self.count }
+        Self { state: Arc::new(Mutex::new(state)), sizes: self.sizes.clone() }
     }
 
     /// Like [`Self::crash`], with a random kind of crash. The power goes off again after a random number of changes: at most `few` in
@@ -282,6 +291,7 @@ struct MemoryDisk {
     state: Arc<Mutex<State>>,
     number: usize,
     path: PathBuf,
+    size: u64,
 }
 
 #[derive(Debug)]
@@ -406,7 +416,7 @@ impl Disk for MemoryDisk {
         Ok(ours.filter_map(parse).collect())
     }
     fn space(&self) -> io::Result<Space> {
-        let total = 1 << 40;
+        let total = self.size;
         Ok(Space { total, free: total, available: total, files: 1000, files_free: 1000 })
     }
     fn sync_everything(&self) -> io::Result<()> {

@@ -379,7 +379,8 @@ impl Mirror {
         let path = self.member(disk).path().display();
         let mut membership = self.membership.lock();
         if self.member(disk).mode() != DiskMode::Online {
-            return Err(Error::new(ErrorKind::Invalid, format!("cell disk {path} is not online")));
+            let message = format!("cell disk {path} is not online; cellar group status shows its state");
+            return Err(Error::new(ErrorKind::Invalid, message));
         }
         let change = |offline: &mut Vec<Option<i64>>| {
             offline[disk].get_or_insert_with(now);

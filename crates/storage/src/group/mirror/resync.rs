@@ -220,10 +220,11 @@ impl Mirror {
         }
         let disk = usize::from(superblock.index);
         if disk >= self.disks.all().len() || self.is_dropped(disk) {
-            return refused(format!("{path} was dropped from the disk group; add the disk as a new one"));
+            return refused(format!("{path} was dropped from the disk group; add the disk with cellar group add"));
         }
         if self.member(disk).mode() != DiskMode::Offline {
-            return Err(Error::new(ErrorKind::Invalid, format!("cell disk {path} is not offline")));
+            let message = format!("cell disk {path} is not offline; cellar group status shows its state");
+            return Err(Error::new(ErrorKind::Invalid, message));
         }
         let own = Membership::read(engine, self.group_id)?;
         match own.filter(|own| own.number <= self.membership.lock().number) {
@@ -263,7 +264,8 @@ impl Mirror {
             let _membership = self.membership.lock();
             if self.member(disk).mode() != DiskMode::Offline || self.is_dropped(disk) {
                 let path = engine.path().display();
-                return Err(Error::new(ErrorKind::Invalid, format!("cell disk {path} is not offline")));
+                let message = format!("cell disk {path} is not offline; cellar group status shows its state");
+                return Err(Error::new(ErrorKind::Invalid, message));
             }
             // A write from before the failure must not reach the disk after the resync.
             let outstanding = self.disks.all()[disk].pool.outstanding();

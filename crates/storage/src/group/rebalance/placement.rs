@@ -362,6 +362,18 @@ impl Placement {
         })
     }
 
+    /// Calls `work` with the containers of a byte range of a file.
+    pub fn each_container(&self, key: FileKey, range: Range<u64>, mut work: impl FnMut(u16)) {
+        let known = {
+            let table = self.table.read();
+            table.files.get(&key).cloned().ok_or_else(|| table.home(key.stripe))
+        };
+        match known {
+            Err(home) => work(home),
+            Ok(file) => file.state.read().runs.pieces(range).for_each(|(_, container)| work(container)),
+        }
+    }
+
     /// Drops the entry of a file that is not open and has no record.
     pub fn release(&self, file: Arc<FilePlacement>) {
         let mut table = self.table.write();

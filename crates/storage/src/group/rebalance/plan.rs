@@ -39,7 +39,7 @@ impl Inventory {
 
     /// Returns the bytes that each disk should store of `copies` copies of `total` bytes: in proportion to the sizes, but no
     /// failure group more than one copy.
-    fn targets(&self, total: f64, copies: usize) -> Vec<f64> {
+    pub fn targets(&self, total: f64, copies: usize) -> Vec<f64> {
         let mut open: BTreeMap<usize, f64> = BTreeMap::new();
         for (group, weight) in self.failure_groups.iter().zip(&self.weights).filter(|(_, weight)| **weight > 0) {
             *open.entry(*group).or_default() += *weight as f64;

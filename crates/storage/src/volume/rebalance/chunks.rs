@@ -23,12 +23,7 @@ impl Volume {
                 return Err(Error::new(ErrorKind::Io, format!("could not determine the size of cell disk {path}")));
             }
         }
-        let names: Vec<&str> = match self.group.mirror() {
-            Some(mirror) => (0..count).map(|disk| mirror.failure_group(disk)).collect(),
-            None => Vec::new(),
-        };
-        let group = |disk: usize| names.iter().position(|name| *name == names[disk]).unwrap_or(disk);
-        let failure_groups = (0..count).map(|disk| if names.is_empty() { disk } else { group(disk) }).collect();
+        let failure_groups = self.group.failure_group_numbers();
         let containers = 0..self.group.placement().containers().len() as u16;
         let containers = containers.map(|container| self.disks_of(container)).collect();
         Ok(Inventory { weights, failure_groups, containers })
@@ -86,12 +81,9 @@ impl Volume {
 
     fn chunks_of(&self, file: &FileData, chunks: &mut Vec<Chunk>) -> std::io::Result<()> {
         let (layout, au_bytes) = (&file.layout, file.layout.au_size.bytes());
-        let count = layout.disks.len() as u64;
         let streams = if file.units().is_some() { &[Stream::Data, Stream::Units][..] } else { &[Stream::Data] };
         for (index, stripe) in layout.disks.iter().enumerate() {
             let disk = &self.group.stripes()[usize::from(*stripe)];
-            // The first allocation unit of the stripe; the others follow after each turn of the stripes.
-            let first = (index as u64 + count - u64::from(layout.start) % count) % count;
             for stream in streams {
                 let key = FileKey { ino: file.ino, stripe: *stripe, stream: *stream };
                 let (length, allocated) = disk.measure(file.ino, *stream)?;
@@ -100,7 +92,7 @@ impl Volume {
                 }
                 // Of a unit file: the slots of each allocation unit.
                 let slots = if *stream == Stream::Units { u64::from(crate::meta::SLOTS_PER_AU) } else { 1 };
-                let starts = (first..).step_by(count as usize).flat_map(|au| au * slots..(au + 1) * slots);
+                let starts = layout.aus_of(index).flat_map(|au| au.index() * slots..(au.index() + 1) * slots);
                 let starts = starts.map(|number| number * au_bytes).take_while(|start| *start < length);
                 let ranges = starts.map(|start| start..(start + au_bytes).min(length));
                 let opened = disk.open(file.ino, *stream, false)?;

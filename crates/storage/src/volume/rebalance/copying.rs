@@ -58,14 +58,22 @@ impl Volume {
                 _ => 4,
             };
             let batch = &moves[next..moves.len().min(next + threads * BATCH_PER_THREAD)];
-            self.run_batch(batch, threads)?;
+            self.run_batch(batch, threads, true)?;
             next += batch.len();
             self.rebalance.update(|status| status.moved += batch.len() as u64);
         }
         Ok(())
     }
 
-    fn run_batch(&self, batch: &[Move], threads: usize) -> Result<()> {
+    /// Runs moves. Files that another thread moves are left out.
+    fn run_batch(&self, batch: &[Move], threads: usize, is_paced: bool) -> Result<()> {
+        let claim = self.rebalance.claim(batch.iter().map(|step| step.key.ino));
+        let batch: Vec<Move> = batch.iter().filter(|step| claim.has(step.key.ino)).cloned().collect();
+        self.run_claimed(&batch, threads, is_paced)
+    }
+
+    /// Runs moves of files that are claimed. Without a pace, the moves are as fast as the disks.
+    pub(super) fn run_claimed(&self, batch: &[Move], threads: usize, is_paced: bool) -> Result<()> {
         self.check_all_online()?;
         self.check_space(batch)?;
         let placement = self.group.placement();
@@ -78,7 +86,8 @@ impl Volume {
                 (0..threads).map(|thread| (thread..begun.len()).step_by(threads).collect()).collect();
             let copied = on_each(&numbers, |own| {
                 let mut pace = Pace { rebalance: &self.rebalance, last: Instant::now() };
-                let copy = |number: &usize| placement.copy(begun[*number], &mut |bytes| pace.after(bytes));
+                let mut after = |bytes| if is_paced { pace.after(bytes) } else { !self.rebalance.is_stopping() };
+                let copy = |number: &usize| placement.copy(begun[*number], &mut after);
                 own.iter().map(copy).collect::<Vec<_>>()
             });
             for (number, copied) in numbers.into_iter().flatten().zip(copied.into_iter().flatten()) {
@@ -92,6 +101,8 @@ impl Volume {
                 }
             }
         }
+        // No other thread may end moves that become ready now: it would end them before their commit.
+        let _no_other_commit = self.rebalance.committing.lock();
         let (mut committing, mut failed) = (BTreeSet::new(), false);
         for (step, is_complete) in begun.iter().zip(complete) {
             match is_complete && placement.prepare(step) {
@@ -106,7 +117,7 @@ impl Volume {
             }
         }
         self.rebalance.in_doubt.lock().extend(committing);
-        self.commit_moves()?;
+        self.commit_ready_moves()?;
         if failed && result.is_ok() && self.rebalance.is_stopping() {
             result = Err(stopped());
         }
@@ -116,6 +127,11 @@ impl Volume {
     /// Commits the moves that are copied, and frees the former places. After an error the moves remain in doubt: writes go to
     /// both places until a later commit succeeds.
     pub(super) fn commit_moves(&self) -> Result<()> {
+        let _no_other_commit = self.rebalance.committing.lock();
+        self.commit_ready_moves()
+    }
+
+    fn commit_ready_moves(&self) -> Result<()> {
         let keys = std::mem::take(&mut *self.rebalance.in_doubt.lock());
         self.commit_placements(&keys).inspect_err(|_| self.rebalance.in_doubt.lock().extend(keys.iter().copied()))?;
         for key in &keys {
