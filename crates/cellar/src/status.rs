@@ -37,6 +37,8 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
         Ok(status) if arguments.json => {
             let (mut json, metrics) = (status::json(&status), metrics().unwrap_or(Value::Null));
             json["disk_models"] = disk_models(&metrics);
+            json["flash_cache"] = flash_cache_json(&metrics);
+            json["flash_log"] = flash_log_json(&metrics);
             json["write_back"] = write_back_json(&metrics);
             let (critical, warning) = open_alerts(&metrics);
             json["open_alerts"] = json!({ "critical": critical, "warning": warning });
@@ -45,8 +47,10 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
         Ok(status) => print!(
             "{}{}",
             as_text(&status),
-            metrics()
-                .map_or_else(|_| String::new(), |metrics| { write_back(&metrics) + &alerts(open_alerts(&metrics)) })
+            metrics().map_or_else(
+                |_| String::new(),
+                |metrics| flash(&metrics) + &write_back(&metrics) + &alerts(open_alerts(&metrics))
+            )
         ),
         Err(error) => {
             eprintln!("cellar cell status: {error}");
@@ -60,6 +64,69 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
 fn open_alerts(metrics: &Value) -> (u64, u64) {
     let count = |severity| Metrics(metrics).labelled("cellar_open_alerts", "severity", severity) as u64;
     (count("critical"), count("warning"))
+}
+
+/// Returns the state of the flash cache; null for a cell without one.
+fn flash_cache_json(metrics: &Value) -> Value {
+    let figure = |name: &str| Metrics(metrics).figure(&format!("cellar_flash_cache_{name}"));
+    let (Some(online), Some(size)) = (figure("online"), figure("capacity_bytes")) else { return Value::Null };
+    let is_write_back = Metrics(metrics).figure("cellar_write_back_selected") == Some(1);
+    let mode = if is_write_back { FlashCacheMode::WriteBack } else { FlashCacheMode::WriteThrough };
+    json!({
+        "online": online == 1,
+        "mode": mode.name(),
+        "size_bytes": size,
+        "used_bytes": figure("used_bytes"),
+        "failed_disks": failed_flash_disks(metrics),
+    })
+}
+
+/// Returns the state of the flash log; null for a cell without one.
+fn flash_log_json(metrics: &Value) -> Value {
+    let figure = |name: &str| Metrics(metrics).figure(&format!("cellar_flash_log_{name}"));
+    let (Some(online), Some(size)) = (figure("online"), figure("size_bytes")) else { return Value::Null };
+    json!({ "online": online == 1, "size_bytes": size, "writes": figure("writes_total"), "flash_first": figure("flash_first_total") })
+}
+
+/// Returns the paths of the flash disks on which an operation failed since the start of the cell.
+fn failed_flash_disks(metrics: &Value) -> Vec<String> {
+    let mut failed: Vec<String> = Metrics(metrics)
+        .samples("cellar_flash_disk_errors_total")
+        .filter(|sample| sample["value"].as_u64().unwrap_or(0) > 0)
+        .filter_map(|sample| Some(sample["labels"]["disk"].as_str()?.to_owned()))
+        .collect();
+    failed.sort();
+    failed.dedup();
+    failed
+}
+
+/// Returns the lines about the flash cache and the flash log.
+fn flash(metrics: &Value) -> String {
+    let (cache, log) = (flash_cache_json(metrics), flash_log_json(metrics));
+    let bytes = |value: &Value| size(value.as_u64().unwrap_or(0));
+    let mut text = String::new();
+    if !cache.is_null() {
+        let failed = failed_flash_disks(metrics).join(", ");
+        let state = match (cache["online"] == true, failed.is_empty()) {
+            (true, _) => String::new(),
+            (false, true) => "; off: a flash disk could not be opened; the log of the cell says why".to_owned(),
+            (false, false) => format!("; off: operations failed on {failed}"),
+        };
+        let (used, size) = (bytes(&cache["used_bytes"]), bytes(&cache["size_bytes"]));
+        let mode = cache["mode"].as_str().unwrap_or_default();
+        text += &format!("flash cache {used} of {size} filled, {mode}{state}\n");
+    }
+    if !log.is_null() {
+        let state =
+            if log["online"] == true { "" } else { "; off: its flash disk failed, redo goes to the cell disks" };
+        let count = |name: &str| log[name].as_u64().unwrap_or(0);
+        let (writes, first) = (count("writes"), count("flash_first"));
+        text += &format!(
+            "flash log   {}: {first} of {writes} redo writes durable in flash first{state}\n",
+            bytes(&log["size_bytes"])
+        );
+    }
+    text
 }
 
 /// Returns the state of write-back; null for a cell without flash disks that has all its files.
@@ -172,6 +239,34 @@ pub(crate) fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_lines_about_flash_name_a_disk_that_failed() {
+        let document = |online: u64, errors: u64| {
+            let family =
+                |name: &str, value: u64| json!({ "name": name, "samples": [{ "labels": {}, "value": value }] });
+            let failed = json!({ "labels": { "disk": "/f1", "operation": "read" }, "value": errors });
+            json!({ "metrics": [
+                family("cellar_flash_cache_online", online),
+                family("cellar_flash_cache_capacity_bytes", 64 << 20),
+                family("cellar_flash_cache_used_bytes", 16 << 20),
+                family("cellar_flash_log_online", online),
+                family("cellar_flash_log_size_bytes", 32 << 20),
+                family("cellar_flash_log_writes_total", 9),
+                family("cellar_flash_log_flash_first_total", 7),
+                { "name": "cellar_flash_disk_errors_total", "samples": [failed] },
+            ] })
+        };
+        let log = "flash log   32 MiB: 7 of 9 redo writes durable in flash first";
+        assert_eq!(flash(&document(1, 0)), format!("flash cache 16 MiB of 64 MiB filled, WriteThrough\n{log}\n"));
+        let off = flash(&document(0, 2));
+        assert!(
+            off.contains("; off: operations failed on /f1\n") && off.contains("redo goes to the cell disks"),
+            "{off}"
+        );
+        assert_eq!(flash(&json!({ "metrics": [] })), "");
+        assert!(flash_cache_json(&json!({})).is_null() && flash_log_json(&json!({})).is_null());
+    }
 
     #[test]
     fn sizes_and_times_are_printed_in_suitable_units() {

@@ -129,6 +129,13 @@ fn a_key_is_added_once_to_each_cell() {
     assert_eq!(keys("cell1"), format!("{key}\n"));
     let mode = fs::metadata(cells.path("cell1/.ssh/authorized_keys")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+    let removed = dcli(&["--unkey", "-c", "cell2"]);
+    assert_eq!((removed.0, removed.1.as_str()), (Some(0), "cell2: ssh key dropped\n"), "{removed:?}");
+    assert_eq!(keys("cell2"), "ssh-rsa BBBB other\n", "other keys stay");
+    let again = dcli(&["--unkey", "-c", "cell1,cell2"]);
+    assert_eq!((again.0, again.1.as_str()), (Some(0), "cell1: ssh key dropped\ncell2: ssh key does not exist\n"));
+    assert_eq!(keys("cell1"), "");
+    assert_eq!(fs::read_dir(cells.path("cell1/.ssh")).unwrap().count(), 1, "no temporary file is left");
     let failed = dcli(&["-k", "-c", "down", "echo"]);
     assert_eq!(failed.0, Some(1), "{failed:?}");
 }
@@ -156,7 +163,7 @@ fn failures_are_shown_and_set_the_exit_code() {
         (&["-g", "/missing", "echo x"], "could not read /missing"),
         (&["-c", "cell1", "-r", "[", "echo x"], "no closing bracket"),
         (&["-c", "cell1", "--vmstat", "3"], "unexpected argument '--vmstat'"),
-        (&["--unkey", "-c", "cell1"], "unexpected argument '--unkey'"),
+        (&["--unkey", "-k", "-c", "cell1"], "'--unkey' cannot be used with '-k'"),
         (&["-c", "cell1", "--ssh", "/missing/ssh", "echo x"], "could not run /missing/ssh"),
     ] {
         let output = cells.dcli(arguments);

@@ -175,11 +175,11 @@ fn disk_group(seen: &Observed) -> Vec<Finding> {
 }
 
 fn flash_cache(seen: &Observed) -> Vec<Finding> {
-    flash(seen.flash_cache_is_on, "Flash cache", flash_cache_name(&seen.cell))
+    flash(seen, seen.flash_cache_is_on, "Flash cache", flash_cache_name(&seen.cell))
 }
 
 fn flash_log(seen: &Observed) -> Vec<Finding> {
-    flash(seen.flash_log_is_on, "Flash log", flash_log_name(&seen.cell))
+    flash(seen, seen.flash_log_is_on, "Flash log", flash_log_name(&seen.cell))
 }
 
 /// A flush that a command asked for is no failure.
@@ -198,14 +198,26 @@ fn write_back(seen: &Observed) -> Vec<Finding> {
             (Severity::Critical, "lacks a flash disk: changes that the cell disks lack are on one flash disk only")
         }
     };
-    vec![Finding { message: format!("The write-back log of {object} {state}"), object, severity, value: None }]
+    let failed = if lacks_disks { failed_flash_disks(seen) } else { String::new() };
+    vec![Finding { message: format!("The write-back log of {object} {state}{failed}"), object, severity, value: None }]
 }
 
-fn flash(is_on: Option<bool>, what: &str, object: String) -> Vec<Finding> {
+/// Names the flash disks with failed operations, for the end of a message.
+fn failed_flash_disks(seen: &Observed) -> String {
+    match seen.failed_flash_disks[..] {
+        [] => String::new(),
+        ref disks => format!("; operations failed on {}", disks.join(", ")),
+    }
+}
+
+fn flash(seen: &Observed, is_on: Option<bool>, what: &str, object: String) -> Vec<Finding> {
     let Some(is_on) = is_on else { return Vec::new() };
     let (severity, state) = match is_on {
-        true => (Severity::Clear, "is in use"),
-        false => (Severity::Critical, "is switched off, because a flash disk failed or could not be opened"),
+        true => (Severity::Clear, "is in use".to_owned()),
+        false => {
+            let failed = failed_flash_disks(seen);
+            (Severity::Critical, format!("is switched off, because a flash disk failed or could not be opened{failed}"))
+        }
     };
     vec![Finding { message: format!("{what} {object} {state}"), object, severity, value: None }]
 }
@@ -286,6 +298,21 @@ mod tests {
             write_back(&Observed { write_back: Some(without_space), ..Observed::default() })[0].severity,
             Severity::Warning
         );
+    }
+
+    #[test]
+    fn a_message_about_flash_names_the_flash_disks_that_failed() {
+        let failed_flash_disks = vec!["/f2".to_owned()];
+        let seen =
+            Observed { flash_cache_is_on: Some(false), failed_flash_disks, ..observed(1, &[(Mode::Online, "a")]) };
+        let expected = "Flash cache c1_FLASHCACHE is switched off, because a flash disk failed or could not be opened; \
+                        operations failed on /f2";
+        assert_eq!(flash_cache(&seen)[0].message, expected);
+        let in_use = Observed { flash_cache_is_on: Some(true), ..seen };
+        assert_eq!(flash_cache(&in_use)[0].message, "Flash cache c1_FLASHCACHE is in use");
+        let lacking = Some(WriteBackStats { disks: 2, disks_left: 1, ..WriteBackStats::default() });
+        let message = &write_back(&Observed { write_back: lacking, ..in_use })[0].message;
+        assert!(message.ends_with("; operations failed on /f2"), "{message}");
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! The state of the cell that alerts follow from.
 
+use std::sync::Arc;
+
+use cellar_storage::disk::Disk;
 use cellar_storage::{DiskMode, DiskSpace, FlashCacheMode, Volume, WriteBackStats};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub struct Observed {
     /// None if the cell has no flash cache, or the operator dropped it.
     pub flash_cache_is_on: Option<bool>,
     pub flash_log_is_on: Option<bool>,
+    /// Paths of the flash disks on which an operation failed since the start of the cell.
+    pub failed_flash_disks: Vec<String>,
     /// None with the flash cache mode WriteThrough.
     pub write_back: Option<WriteBackStats>,
 }
@@ -58,11 +63,20 @@ impl Observed {
             unrepaired: volume.scrub_report().map_or(0, |scrub| scrub.unrepaired),
             flash_cache_is_on: volume.flash_stats().map(|stats| stats.is_on),
             flash_log_is_on: volume.flash_log_stats().map(|stats| stats.is_on),
+            failed_flash_disks: failed(volume.flash_disks()),
             write_back: volume
                 .write_back_stats()
                 .filter(|_| volume.flash_stats().is_some() && volume.flash_cache_mode() == FlashCacheMode::WriteBack),
         }
     }
+}
+
+fn failed(disks: &[Arc<dyn Disk>]) -> Vec<String> {
+    let has_failed = |disk: &&Arc<dyn Disk>| {
+        disk.io_stats()
+            .is_some_and(|stats| stats.counts().iter().any(|count| count.no_space_errors + count.io_errors > 0))
+    };
+    disks.iter().filter(has_failed).map(|disk| disk.path().display().to_string()).collect()
 }
 
 fn used_percent(spaces: &[DiskSpace]) -> Option<f64> {

@@ -490,6 +490,11 @@ fn of_io_classes(prefix: &str, class: &str, measured: MeasuredType) -> Vec<Defin
         let per_second = format!("{requested} per second");
         define(format!("FC_IO_RQ_{end}_SEC"), per_second, Rate, "IO/sec", requests, Formula::PerSecond(1.0));
     }
+    if measured == MeasuredType::Database {
+        let used = of_flash("cellar_iorm_flash_used_bytes");
+        let allocated = format!("Number of megabytes allocated in flash cache for {class}");
+        define("FC_BY_ALLOCATED".to_owned(), allocated, Instantaneous, "MB", used, Formula::Total(MIB));
+    }
     let bytes = Counter::Iorm { family: "cellar_iorm_bytes_total", size: None };
     let moved = format!("Number of megabytes of I/O per second of {class}");
     define("IO_BY_SEC".to_owned(), moved, Rate, "MB/sec", bytes, Formula::PerSecond(MIB));

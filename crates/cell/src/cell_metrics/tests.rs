@@ -121,6 +121,8 @@ fn classes_of_io_have_metrics_by_database_and_by_consumer_group() {
         families.push(family("cellar_iorm_request_seconds_total", [0.4, 0.1, 0.2]));
         families.push(family("cellar_iorm_flash_requests_total", [20.0, 0.0, 4.0]));
         families.push(family("cellar_iorm_flash_bytes_total", [1048576.0, 0.0, 0.0]));
+        let used = json!({ "labels": { "database": "sales", "database_id": "16384" }, "value": 3 << 20 });
+        families.push(json!({ "name": "cellar_iorm_flash_used_bytes", "samples": [used] }));
         families.push(json!({ "name": "cellar_iorm_mode_number", "samples": [{ "labels": {}, "value": 2 }] }));
         reading
     };
@@ -138,6 +140,8 @@ fn classes_of_io_have_metrics_by_database_and_by_consumer_group() {
     assert_eq!(at("DB_FC_IO_RQ_LG", "sales"), Some("0 IO requests"));
     assert_eq!(at("CG_FC_IO_RQ_SEC", "sales.c"), Some("2.0 IO/sec"));
     assert_eq!(at("DB_FC_IO_BY_SEC", "sales"), Some("0.500 MB/sec"));
+    assert_eq!(at("DB_FC_BY_ALLOCATED", "sales"), Some("3.000 MB"));
+    assert_eq!(at("CG_FC_BY_ALLOCATED", "sales.c"), None);
     assert_eq!(at("DB_IO_WT_LG", "sales"), Some("1,000.0 ms"));
     assert_eq!(at("DB_IO_UTIL_SM", "sales"), Some("20.0 %"), "0.4 of 2 seconds of one disk");
     assert_eq!(at("CG_IO_RQ_LG", "sales.a.b"), Some("20 IO requests"));

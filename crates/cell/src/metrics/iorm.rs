@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cellar_storage::Volume;
 use cellar_storage::iorm::{ClassCounts, Iorm};
 
 use super::Source;
@@ -9,6 +10,7 @@ use super::family::{Family, Value};
 
 pub struct IormMetrics {
     pub iorm: Arc<Iorm>,
+    pub volume: Arc<Volume>,
 }
 
 fn seconds(nanoseconds: u64) -> Value {
@@ -28,6 +30,10 @@ impl Source for IormMetrics {
                 ];
                 (labels, value(class))
             }
+        };
+        let in_flash = self.iorm.named(&self.volume.flash_bytes_of_databases());
+        let of_database = |(name, id, bytes): &(String, String, u64)| {
+            (vec![("database", name.clone()), ("database_id", id.clone())], Value::Integer(*bytes))
         };
         let names = self.iorm.database_names();
         let name = |(root, oid, name): &(String, u32, String)| {
@@ -65,6 +71,8 @@ impl Source for IormMetrics {
                 .with(&counts, of_class(|class| Value::Integer(class.flash.requests))),
             Family::counter("cellar_iorm_flash_bytes_total", "Bytes of requests to disks of the flash cache")
                 .with(&counts, of_class(|class| Value::Integer(class.flash.bytes))),
+            Family::gauge("cellar_iorm_flash_used_bytes", "Bytes of pages of a database in the flash cache")
+                .with(&in_flash, of_database),
         ]
     }
 }

@@ -62,8 +62,8 @@ impl Metrics {
             scans.clone(),
             Arc::new(FileMetrics { io_stats: io_stats.clone() }),
             Arc::new(MemoryMetrics { volume: volume.clone(), budget }),
-            Arc::new(StorageMetrics { volume }),
-            Arc::new(IormMetrics { iorm }),
+            Arc::new(StorageMetrics { volume: volume.clone() }),
+            Arc::new(IormMetrics { iorm, volume }),
             alerts.clone(),
         ];
         Arc::new(Self { io_stats, scans, alerts, sources })

@@ -30,6 +30,8 @@ pub enum SessionError {
     #[error(transparent)]
     Group(#[from] cellar_storage::Error),
     #[error(transparent)]
+    Flash(cellar_storage::Error),
+    #[error(transparent)]
     Iorm(cellar_storage::Error),
     #[error(transparent)]
     Alerts(cellar_storage::Error),
@@ -59,7 +61,7 @@ impl SessionError {
     /// Returns whether the cell refused an operator's request because of what the request says.
     pub fn is_refusal(&self) -> bool {
         match self {
-            Self::Group(error) | Self::Iorm(error) | Self::Alerts(error) => {
+            Self::Group(error) | Self::Flash(error) | Self::Iorm(error) | Self::Alerts(error) => {
                 matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NotFound)
             }
             _ => false,
@@ -116,6 +118,7 @@ impl SessionError {
             Self::Inspect(InspectError::NotFound { .. }) => ("42704", "the cell has no such object", ""),
             Self::Inspect(_) => ("58030", "the cell could not read the object", DISKS_HINT),
             Self::Group(_) => ("55000", "the cell could not change its disk group", ""),
+            Self::Flash(_) => ("55000", "the cell could not change its flash cache", ""),
             Self::Iorm(error) if error.kind() == ErrorKind::Invalid => {
                 ("22023", "the cell could not change the IORM plan", "")
             }

@@ -139,7 +139,8 @@ impl<'a> Session<'a> {
                 }
                 (Kind::GroupRequest, payload) => {
                     let request = GroupRequest::decode(payload)?;
-                    let text = group::answer(state, &request)?.to_string();
+                    let error = if request.action.is_about_flash() { SessionError::Flash } else { SessionError::Group };
+                    let text = group::answer(state, &request).map_err(error)?.to_string();
                     self.stream.send(Kind::GroupReport, |out| out.extend_from_slice(text.as_bytes()))?;
                 }
                 (Kind::IormRequest, payload) => {

@@ -32,6 +32,8 @@ pub enum Statement {
     Start(PathBuf),
     Spool(Spool),
     SetEcho(bool),
+    /// The only format, STANDARD.
+    SetDateFormat,
     Exit,
 }
 

@@ -19,7 +19,7 @@ pub fn complete(before: &str) -> (usize, Vec<String>) {
             Ok("LIST" | "DESCRIBE") => objects::names().collect(),
             Ok("ALTER") => altered(),
             Ok("HELP") => VERBS.to_vec(),
-            Ok("SET") => vec!["ECHO"],
+            Ok("SET") => vec!["DATEFORMAT", "ECHO"],
             _ => Vec::new(),
         },
         ["help" | "HELP", _] => objects::names().collect(),

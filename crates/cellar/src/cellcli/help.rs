@@ -53,7 +53,10 @@ pub fn help(topic: &[String]) -> Result<String, Error> {
         }
         "SPOOL" => text += " SPOOL [file [CREATE | APPEND | REPLACE]] | SPOOL OFF\n   Copies the output to a file.\n",
         "START" => text += " START file\n @file\n   Runs the commands of a file.\n",
-        "SET" => text += " SET ECHO {ON | OFF}\n   Prints the commands of files before they run.\n",
+        "SET" => {
+            text += " SET DATEFORMAT STANDARD\n   Times are in UTC, with the offset. There is no other format.\n SET ECHO {ON | OFF}\n   \
+                          Prints the commands of files before they run.\n"
+        }
         "HELP" => text += &topics(),
         "EXIT" | "QUIT" => text += " EXIT\n QUIT\n   Ends CellCLI.\n",
         "CALIBRATE" => {

@@ -107,6 +107,7 @@ impl Session {
                 self.echoes = echoes;
                 String::new()
             }
+            Statement::SetDateFormat => String::new(),
             Statement::Exit => return Ok((String::new(), Flow::Break(()))),
         };
         Ok((text, Flow::Continue(())))

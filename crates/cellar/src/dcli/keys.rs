@@ -1,4 +1,5 @@
-//! Option -k: adds the public key of the user to the authorized keys on a cell, so that ssh asks for no password from then on.
+//! Option -k: adds the public key of the user to the authorized keys on a cell, so that ssh asks for no password from then on. Option
+//! --unkey removes it.
 
 use super::remote::quoted;
 use std::path::Path;
@@ -9,9 +10,7 @@ const PUBLIC_KEYS: [&str; 3] = ["id_rsa.pub", "id_ecdsa.pub", "id_ed25519.pub"];
 /// Returns the command that adds the key of the user who runs this program. It runs in the home folder on the cell, as commands of ssh
 /// do.
 pub fn addition() -> Result<String, String> {
-    let home = std::env::var_os("HOME").ok_or("HOME is not set, so that there is no folder with keys")?;
-    let key = public_key(&Path::new(&home).join(".ssh"))?;
-    let key = quoted(&key);
+    let key = own_key()?;
     // The last line of the file may have no end.
     Ok(format!(
         "umask 077; f=.ssh/authorized_keys; mkdir -p .ssh && touch $f || exit; \
@@ -19,6 +18,26 @@ pub fn addition() -> Result<String, String> {
          if [ -n \"$(tail -c 1 $f)\" ]; then echo >>$f; fi; \
          printf '%s\\n' {key} >>$f && echo ssh key added"
     ))
+}
+
+/// Returns the command that removes the key. The file with the other keys takes the place of the old one at once, so that an interruption
+/// locks nobody out.
+pub fn removal() -> Result<String, String> {
+    let key = own_key()?;
+    Ok(format!(
+        "umask 077; f=.ssh/authorized_keys; \
+         if ! grep -qsxF -e {key} $f; then echo ssh key does not exist; exit; fi; \
+         t=$(mktemp $f.XXXXXX) || exit; \
+         grep -vxF -e {key} $f >$t; \
+         if [ $? -gt 1 ]; then rm -f $t; exit 1; fi; \
+         mv $t $f && echo ssh key dropped"
+    ))
+}
+
+/// Returns the public key of the user who runs this program, quoted for a shell.
+fn own_key() -> Result<String, String> {
+    let home = std::env::var_os("HOME").ok_or("HOME is not set, so that there is no folder with keys")?;
+    Ok(quoted(&public_key(&Path::new(&home).join(".ssh"))?))
 }
 
 fn public_key(folder: &Path) -> Result<String, String> {

@@ -40,6 +40,15 @@ pub struct DcliArguments {
     /// Add your public key to the authorized keys of the user on the cells first, one cell after the other; ssh may ask for passwords
     #[arg(short = 'k')]
     adds_key: bool,
+    /// Remove your public key from the authorized keys of the user on the cells; nothing else is done
+    #[arg(
+        long,
+        conflicts_with = "adds_key",
+        conflicts_with = "files",
+        conflicts_with = "script",
+        conflicts_with = "command"
+    )]
+    unkey: bool,
     /// Remove output lines whose start matches the regular expression, and list the cells that printed such lines
     #[arg(short = 'r', value_name = "REGEXP", value_parser = line_pattern)]
     removed: Option<LinePattern>,
@@ -117,6 +126,10 @@ fn run_on_cells(arguments: &DcliArguments) -> Result<bool, String> {
     if arguments.lists_cells {
         print(&format!("Target cells: {}\n", python_list(&cells)))?;
     }
+    if arguments.unkey {
+        let (remote, removal) = (remote(arguments), keys::removal()?);
+        return show(arguments, &cells, in_parallel(&cells, batch(arguments), |cell| remote.run(cell, &removal)));
+    }
     let command = command(arguments)?;
     let copies = !arguments.files.is_empty() || arguments.script.is_some();
     let has_work = command.is_some() || copies;
@@ -126,14 +139,7 @@ fn run_on_cells(arguments: &DcliArguments) -> Result<bool, String> {
             false => Err("there is no command; write it after the options, or use -f, -k, -x or -t".to_owned()),
         };
     }
-    let mut remote = Remote {
-        ssh: &arguments.ssh,
-        scp: &arguments.scp,
-        options: arguments.ssh_options.split_whitespace().collect(),
-        user: arguments.user.as_deref(),
-        hides_errors: arguments.hidestderr,
-        may_ask: false,
-    };
+    let mut remote = remote(arguments);
     if arguments.adds_key {
         let key_command = keys::addition()?;
         remote.may_ask = true;
@@ -155,8 +161,23 @@ fn run_on_cells(arguments: &DcliArguments) -> Result<bool, String> {
             (copied, None) => Ok(copied.unwrap_or_default()),
         }
     };
-    let batch = if arguments.serial { 1 } else { usize::from(arguments.batchsize) };
-    show(arguments, &cells, in_parallel(&cells, batch, work))
+    show(arguments, &cells, in_parallel(&cells, batch(arguments), work))
+}
+
+fn remote(arguments: &DcliArguments) -> Remote<'_> {
+    Remote {
+        ssh: &arguments.ssh,
+        scp: &arguments.scp,
+        options: arguments.ssh_options.split_whitespace().collect(),
+        user: arguments.user.as_deref(),
+        hides_errors: arguments.hidestderr,
+        may_ask: false,
+    }
+}
+
+/// Returns how many cells work at the same time.
+fn batch(arguments: &DcliArguments) -> usize {
+    if arguments.serial { 1 } else { usize::from(arguments.batchsize) }
 }
 
 /// Prints what the cells have done. Returns whether everything succeeded on all of them.

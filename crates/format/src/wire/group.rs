@@ -45,6 +45,11 @@ pub enum GroupAction {
 }
 
 impl GroupAction {
+    /// Returns whether the action concerns the flash cache and not the disk group.
+    pub fn is_about_flash(self) -> bool {
+        matches!(self, Self::DropFlashCache | Self::FlashCacheMode | Self::FlushFlashCache | Self::CancelFlush)
+    }
+
     fn has_argument(self) -> bool {
         matches!(self, Self::AddTo | Self::Replace | Self::FileRedundancy | Self::FlashCacheMode)
     }

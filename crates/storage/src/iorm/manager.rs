@@ -13,7 +13,7 @@ use crate::disk::{Disk, ModelParameters, on_each, within};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::request::{DatabaseId, GroupId, IoSize};
 use parking_lot::{Mutex, RwLock};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -279,6 +279,15 @@ impl Iorm {
         self.queues().iter().map(|queue| queue.report()).collect()
     }
 
+    /// Returns name and key of each database with its part of some figures by number. Parts of a database with several numbers are added.
+    pub fn named(&self, of: &HashMap<DatabaseId, u64>) -> Vec<(String, String, u64)> {
+        let (names, mut sums) = (self.names.read(), BTreeMap::new());
+        for (id, value) in of {
+            *sums.entry((names.label(*id), names.key(*id).to_owned())).or_default() += value;
+        }
+        sums.into_iter().map(|((name, key), sum)| (name, key, sum)).collect()
+    }
+
     /// Returns the counters of all classes. Counters of one number never become those of another, so several databases can have the
     /// same name: one that was dropped, or parts of one that were counted before its cluster was known.
     pub fn counts(&self) -> Vec<ClassCounts> {
@@ -397,6 +406,9 @@ mod tests {
         };
         let of = |database: &str, id: &str| (database.to_owned(), id.to_owned(), "reports".to_owned(), 5);
         assert_eq!(large(&iorm), [of("16384", "16384"), of("space/16384", "space/16384")]);
+        let bytes = iorm.named(&HashMap::from([(first, 5), (DatabaseId::OTHER, 7)]));
+        assert_eq!(bytes.len(), 2);
+        assert!(bytes.contains(&("16384".into(), "16384".into(), 5)), "{bytes:?}");
         let before = iorm.numbering();
         iorm.name_cluster(&["".into(), "space".into()], &[(16384, "sales".into())]);
         assert_eq!(large(&iorm), [of("sales", "16384"), of("sales", "space/16384")], "the counters stay apart");

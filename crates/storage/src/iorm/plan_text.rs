@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 const SHARE_MAX: u32 = 32;
 const DIRECTIVES_MAX: usize = 1024;
-const ATTRIBUTES: &str = "name, share, level, allocation, limit, reservation, flashcache, flashcachelimit";
+const ATTRIBUTES: &str = "name, share, level, allocation, limit, reservation, flashcache, flashcachelimit, flashlog";
 
 fn refused(message: String) -> Error {
     Error::new(ErrorKind::Invalid, message)
@@ -45,7 +45,7 @@ pub fn parse(text: &str) -> Result<Vec<Directive>> {
 fn directive(text: &str) -> Result<Directive> {
     let (mut name, mut share, mut level, mut allocation, mut limit, mut reservation) =
         (None, None, None, None, None, None);
-    let (mut flash_cache, mut flash_limit) = (None, None);
+    let (mut flash_cache, mut flash_limit, mut has_flash_log) = (None, None, false);
     for part in text.split(',').map(str::trim) {
         let Some((attribute, value)) = part.split_once('=').map(|(attribute, value)| (attribute.trim(), value.trim()))
         else {
@@ -68,7 +68,7 @@ fn directive(text: &str) -> Result<Directive> {
             "flashcache" => flash_cache = Some(is_on(attribute, value)?),
             "flashcachelimit" => flash_limit = Some(size(attribute, value)?),
             "flashlog" => match is_on(attribute, value)? {
-                true => {}
+                true => has_flash_log = true,
                 false => {
                     return Err(refused(
                         "dbplan: flashlog=off: the databases of a cluster share its WAL; remove flash_log_size from \
@@ -93,7 +93,7 @@ fn directive(text: &str) -> Result<Directive> {
     let Some(name) = name.filter(|name| !name.is_empty()) else {
         return Err(refused(format!("dbplan: the directive ({text}) names no database; write name=…")));
     };
-    let has_flash = flash_cache.is_some() || flash_limit.is_some();
+    let has_flash = has_flash_log || flash_cache.is_some() || flash_limit.is_some();
     if flash_cache == Some(false) && flash_limit.replace(0).is_some() {
         return Err(refused(format!("dbplan: {name} has flashcache=off and flashcachelimit; write one of them")));
     }
@@ -106,7 +106,8 @@ fn directive(text: &str) -> Result<Directive> {
         }
         (None, ..) => {
             return Err(refused(format!(
-                "dbplan: {name} has neither share, allocation, limit, reservation, flashcache nor flashcachelimit; write one of them"
+                "dbplan: {name} has neither share, allocation, limit, reservation, flashcache, flashcachelimit nor flashlog; write one of \
+                 them"
             )));
         }
     };
@@ -277,6 +278,7 @@ mod tests {
         let flash = parse("((name=a,flashcache=ON,flashlog=on,flashcachelimit=1 gb),(name=b,flashcache=Off))").unwrap();
         assert_eq!(text(&flash), "((name=a,share=1,flashcachelimit=1G),(name=b,share=1,flashcache=off))");
         assert_eq!(text(&parse("(name=a,flashcache=on)").unwrap()), "((name=a,share=1))");
+        assert_eq!(text(&parse("(name=a,flashlog=on)").unwrap()), "((name=a,share=1))");
         assert_eq!(parse("(name=a,share=2)").unwrap().len(), 1);
     }
 
@@ -293,7 +295,7 @@ mod tests {
             ("((name=a,share=1,reservation=60),(name=b,share=1,reservation=50))", "reservations add up to 110 %"),
             ("((name=a,share=2),(name=b,allocation=50))", "either shares or allocations"),
             ("((name=a,share=2,level=1))", "a share and an allocation"),
-            ("((name=a,level=2))", "neither share, allocation, limit, reservation, flashcache nor"),
+            ("((name=a,level=2))", "neither share, allocation, limit, reservation, flashcache, flashcachelimit nor"),
             ("((share=2))", "names no database"),
             ("((name=a,share=2),(name=a,share=3))", "names a twice"),
             ("((name=a,limit=5,reservation=6))", "exceeds its limit"),

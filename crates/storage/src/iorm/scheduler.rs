@@ -5,11 +5,19 @@ use super::controller::Controller;
 use super::fair::{Allowed, Queues, Request};
 use super::plan::{Objective, Terms};
 use super::{DeviceSeconds, Nanoseconds};
-use crate::request::{DatabaseId, IoKind};
+use crate::request::{DatabaseId, GroupId, IoKind};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
 /// A request that ended in less than this part of its cost was answered from memory.
 const CACHED_BELOW: f64 = 0.5;
+
+/// Large requests in flight while several sources have some: fewer than a scan keeps outstanding with its prefetch threads, so that
+/// requests of each scan wait here, where the plan orders them. A disk serves those in flight in its own order.
+const LARGE_IN_FLIGHT_MAX: usize = 4;
+
+/// The requests that a plan treats alike.
+type SourceId = (DatabaseId, GroupId);
 
 #[derive(Debug)]
 pub struct Scheduler {
@@ -21,6 +29,10 @@ pub struct Scheduler {
     in_flight: HashMap<u64, InFlight>,
     in_flight_cost: DeviceSeconds,
     large_cost: DeviceSeconds,
+    /// The large requests in flight, by start.
+    large_in_flight: BTreeSet<(Nanoseconds, u64)>,
+    /// Large requests that wait or are in flight, by source.
+    large_of: HashMap<SourceId, usize>,
     background: usize,
     /// The small requests in flight, by arrival.
     small_in_flight: BTreeSet<(Nanoseconds, u64)>,
@@ -64,6 +76,8 @@ impl Scheduler {
             in_flight: HashMap::new(),
             in_flight_cost: 0.0,
             large_cost: 0.0,
+            large_in_flight: BTreeSet::new(),
+            large_of: HashMap::new(),
             background: 0,
             small_in_flight: BTreeSet::new(),
             large_started: 0,
@@ -106,6 +120,9 @@ impl Scheduler {
         if matches!(request.kind, IoKind::Small | IoKind::Redo) {
             self.controller.small_arrived(now);
         }
+        if request.kind == IoKind::Large {
+            *self.large_of.entry((request.database, request.group)).or_default() += 1;
+        }
         let large_before = (self.large_cost == 0.0).then_some(self.large_started);
         self.arrived.insert(request.id, (now, large_before));
         self.queues.push(now, request);
@@ -115,12 +132,26 @@ impl Scheduler {
         self.in_flight_cost < self.depth || self.in_flight.is_empty()
     }
 
+    /// Returns whether the order of large requests is still that of the plan if another one starts. A disk may serve the neighbours
+    /// of its last request for long before the only request of another source: then none starts until that one has ended.
+    fn keeps_order_of_large(&self, now: Nanoseconds) -> bool {
+        if self.large_of.len() < 2 {
+            return true;
+        }
+        let longest = self.depth + self.cost_of_large;
+        let is_passed_over =
+            |(started, _): &(Nanoseconds, u64)| now.saturating_sub(*started) as f64 / super::SECOND > longest;
+        self.large_in_flight.len() < LARGE_IN_FLIGHT_MAX && !self.large_in_flight.first().is_some_and(is_passed_over)
+    }
+
     fn allowed(&self, now: Nanoseconds) -> Allowed {
         if self.objective == Objective::Off {
             return [true; IoKind::ALL.len()];
         }
         let capacity = self.has_capacity();
-        let large = capacity && self.controller.allows_large(now, self.large_cost, self.cost_of_large);
+        let large = capacity
+            && self.keeps_order_of_large(now)
+            && self.controller.allows_large(now, self.large_cost, self.cost_of_large);
         // By `IoKind`. WAL never waits for other requests.
         [true, capacity, large, large && self.background == 0]
     }
@@ -174,6 +205,9 @@ impl Scheduler {
             self.small_in_flight.insert((arrived, request.id));
         }
         self.background += usize::from(request.kind == IoKind::Background);
+        if request.kind == IoKind::Large {
+            self.large_in_flight.insert((now, request.id));
+        }
         self.in_flight_cost += request.cost;
         self.in_flight.insert(request.id, InFlight { request, arrived, started: now, large_before });
         Start { id: request.id, waited: now.saturating_sub(arrived) }
@@ -188,6 +222,10 @@ impl Scheduler {
             self.large_cost -= request.cost;
         }
         self.background -= usize::from(request.kind == IoKind::Background);
+        if request.kind == IoKind::Large {
+            self.large_in_flight.remove(&(started, id));
+            self.large_ended((request.database, request.group));
+        }
         // Sums of floating-point numbers do not return to zero.
         if self.in_flight.is_empty() {
             (self.in_flight_cost, self.large_cost) = (0.0, 0.0);
@@ -206,6 +244,15 @@ impl Scheduler {
             self.controller.small_completed(arrived, now, was_alone, is_wanted, self.cost_of_large);
         }
         request.cost
+    }
+
+    fn large_ended(&mut self, source: SourceId) {
+        if let Entry::Occupied(mut outstanding) = self.large_of.entry(source) {
+            *outstanding.get_mut() -= 1;
+            if *outstanding.get() == 0 {
+                outstanding.remove();
+            }
+        }
     }
 
     /// Returns when a waiting request may start although none has ended; None if only an end lets one start.

@@ -27,6 +27,8 @@ fn until(end: Nanoseconds) -> Nanoseconds {
 }
 
 const SMALL: usize = 8192;
+/// What a scan loads at once.
+const REGION: usize = 1 << 20;
 
 /// A closed loop: each of `outstanding` slots issues its next request `think` after the end of the previous one.
 #[derive(Debug, Clone)]
@@ -37,11 +39,12 @@ struct Client {
     outstanding: usize,
     think: Nanoseconds,
     active: Range<Nanoseconds>,
+    length: Option<usize>,
 }
 
 impl Client {
     fn small(database: u32, outstanding: usize) -> Self {
-        Self { database, group: 0, kind: IoKind::Small, outstanding, think: 0, active: 0..u64::MAX }
+        Self { database, group: 0, kind: IoKind::Small, outstanding, think: 0, active: 0..u64::MAX, length: None }
     }
 
     fn large(database: u32, outstanding: usize) -> Self {
@@ -56,9 +59,15 @@ impl Client {
         Self { think, ..self }
     }
 
-    /// Scans read parts, as with small I/O beside them.
+    /// A scan as the threads that prefetch for it: as many regions are outstanding as the source has threads.
+    fn scan(database: u32, group: u32) -> Self {
+        Self { group, length: Some(REGION), ..Self::large(database, 8) }
+    }
+
+    /// Scans read parts, as with small I/O beside them, unless the length of their reads is set.
     fn bytes(&self, costs: &CostModel) -> usize {
-        if self.kind == IoKind::Small { SMALL } else { costs.split_bytes }
+        let parts = if self.kind == IoKind::Small { SMALL } else { costs.split_bytes };
+        self.length.unwrap_or(parts)
     }
 }
 
@@ -193,6 +202,69 @@ fn shares_divide_a_saturated_device_and_one_database_alone_gets_everything() {
         let least = if model == DISK { 0.9 } else { 0.95 };
         assert!(alone[0] >= least * unscheduled, "{model}, seed {seed}: {} of {unscheduled}", alone[0]);
         assert!(both[0] + both[1] >= 0.97 * alone[0], "{model}, seed {seed}: {both:?} of {alone:?}");
+    }
+}
+
+/// Returns what each of some clients with large requests got from 1 s on, in requests per second.
+fn rates(model: &str, objective: Objective, terms: &[Terms], clients: &[Client], seed: u64) -> Vec<f64> {
+    let end = until(40 * SECOND);
+    let ended = Simulation::new(model, objective, terms, seed).run(clients, end);
+    ended.iter().map(|ended| count(ended, SECOND..end) / ((end - SECOND) as f64 / 1e9)).collect()
+}
+
+#[test]
+fn scans_get_device_time_by_their_shares() {
+    let terms = |shares: &[u32]| [vec![share(1)], shares.iter().copied().map(share).collect()].concat();
+    for (model, objective) in [(DISK, Objective::HighThroughput), (DISK, Objective::Auto), (FLASH, Objective::Auto)] {
+        for seed in seeds() {
+            let alone = rates(model, objective, &terms(&[1]), &[Client::scan(1, 0)], seed)[0];
+            let off = rates(model, Objective::Off, &[], &[Client::scan(1, 0)], seed)[0];
+            assert!(alone >= 0.97 * off, "{model}, {objective}: {alone} of {off}");
+            for shares in [&[1, 1][..], &[2, 1], &[1, 4], &[3, 2, 1]] {
+                let scans: Vec<_> = (0..shares.len() as u32).map(|at| Client::scan(at + 1, 0)).collect();
+                let got = rates(model, objective, &terms(shares), &scans, seed);
+                let (sum, whole) = (got.iter().sum::<f64>(), shares.iter().sum::<u32>());
+                println!("{model}, {objective}, seed {seed}, {shares:?}: {got:.1?}, {:.2} of one alone", sum / alone);
+                for (got, share) in got.iter().zip(shares) {
+                    let part = got / sum * f64::from(whole) / f64::from(*share);
+                    assert!((0.95..1.05).contains(&part), "{model}, {objective}, {shares:?}: {part} of its share");
+                }
+                assert!(sum >= 0.7 * alone, "{model}, {objective}, {shares:?}: {sum} of {alone}");
+            }
+        }
+    }
+}
+
+/// A scan that begins has one request outstanding. The disk could serve another scan until the request is 300 ms old.
+#[test]
+fn a_disk_does_not_pass_over_the_only_request_of_a_scan_for_long() {
+    for seed in seeds() {
+        let mut simulation = Simulation::new(DISK, Objective::HighThroughput, &[], seed);
+        let begins = Client { outstanding: 1, ..Client::scan(1, 0) };
+        let ended = simulation.run(&[begins, Client::scan(2, 0)], until(20 * SECOND));
+        let longest = percentile(&ended[0], 0..u64::MAX, 1.0) / 1e9;
+        println!("seed {seed}: longest {longest:.3} s, depth {:.3} s", simulation.costs.depth);
+        assert!(longest <= 3.0 * simulation.costs.depth, "seed {seed}: {longest} s");
+    }
+}
+
+#[test]
+fn scans_of_the_groups_of_a_database_share_its_part_and_a_limit_holds_beside_another_scan() {
+    for seed in seeds() {
+        let terms = [share(1), share(2), share(1)];
+        let groups = [Client::scan(1, 1), Client::scan(1, 2), Client::scan(2, 0)];
+        let got = rates(DISK, Objective::HighThroughput, &terms, &groups, seed);
+        let sum: f64 = got.iter().sum();
+        assert!(got.iter().all(|one| (0.95..1.05).contains(&(3.0 * one / sum))), "seed {seed}: {got:?}");
+
+        let limited = Terms { limit: Some(0.1), ..share(1) };
+        let terms = [share(1), limited, share(1)];
+        let clients = [Client::scan(1, 0), Client::scan(2, 0)];
+        let got = rates(DISK, Objective::HighThroughput, &terms, &clients, seed);
+        let alone = rates(DISK, Objective::HighThroughput, &terms, &clients[1..], seed)[0];
+        println!("seed {seed}: limited to 10 % {:.1?}, the other alone {alone:.1}", got);
+        assert!((0.09..0.11).contains(&(got[0] / alone)), "seed {seed}: {got:?} of {alone}");
+        assert!(got[1] >= 0.7 * alone, "seed {seed}: {got:?} of {alone}");
     }
 }
 

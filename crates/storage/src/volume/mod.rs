@@ -78,6 +78,7 @@ use crate::group::Group;
 use crate::iorm::{FlashLimits, Medium};
 use crate::meta::{CommitSequence, Stores};
 use crate::now;
+use crate::request::DatabaseId;
 use crate::write_back::LackingFiles;
 use background::Background;
 use checkpoints::CheckpointRequests;
@@ -85,6 +86,7 @@ use free_space::FreeSpace;
 use parking_lot::{Mutex, RwLock};
 use prefetcher::Prefetcher;
 use rebalance::Rebalance;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -283,6 +285,12 @@ impl Volume {
         }
         let unusable = || self.options.flash.as_ref().map(|_| FlashStats::default());
         self.group.flash().map(|flash| flash.stats()).or_else(unusable)
+    }
+
+    /// Returns the bytes that databases have in the flash cache; nothing without a flash cache that is in use.
+    pub fn flash_bytes_of_databases(&self) -> HashMap<DatabaseId, u64> {
+        let flash = self.group.flash().filter(|flash| flash.is_on() && !flash.is_dropped());
+        flash.map(|flash| flash.bytes_of_databases()).unwrap_or_default()
     }
 
     /// Returns the files that may lack synced changes, if the start was forced without the write-back log, or without a part of it.

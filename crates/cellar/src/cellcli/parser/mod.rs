@@ -115,7 +115,11 @@ impl<'t> Parser<'t> {
                 true if self.takes("ON") => Statement::SetEcho(true),
                 true if self.takes("OFF") => Statement::SetEcho(false),
                 true => return Err(self.unexpected("ON or OFF")),
-                false => return Err(self.unexpected("ECHO")),
+                false if self.takes("DATEFORMAT") => match self.takes("STANDARD") {
+                    true => Statement::SetDateFormat,
+                    false => return Err(self.unexpected("STANDARD: times are in UTC, with the offset")),
+                },
+                false => return Err(self.unexpected("ECHO or DATEFORMAT")),
             },
             "EXIT" | "QUIT" => Statement::Exit,
             "CALIBRATE" => Statement::Calibrate { is_forced: self.takes("FORCE") },

@@ -91,6 +91,7 @@ fn lines_of_the_manual_are_statements() {
         "CALIBRATE FORCE",
         "HELP LIST METRICCURRENT",
         "SET ECHO ON",
+        "SET DATEFORMAT STANDARD",
         "SPOOL",
         "quit",
     ] {
@@ -203,7 +204,8 @@ fn errors_name_the_token_and_what_was_expected() {
         ("list celldisk limit", "at the end of the command: expected a number from 1"),
         ("describe", "at the end of the command: expected one of CELL"),
         ("alter griddisk", "at the end of the command: expected ALL or a name"),
-        ("set colour on", "at \"colour\": expected ECHO"),
+        ("set colour on", "at \"colour\": expected ECHO or DATEFORMAT"),
+        ("set dateformat local", "at \"local\": expected STANDARD: times are in UTC"),
         ("quit now", "at \"now\": expected the end of the command"),
         ("@", "at the end of the command: expected the name of a file"),
     ] {
