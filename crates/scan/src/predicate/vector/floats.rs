@@ -2,7 +2,7 @@
 
 use super::super::functions::{Operator, double, single};
 use super::super::lanes::{IS_NULL, Lanes, UNCERTAIN};
-use super::operators::{Operand, joined};
+use super::operand::{Operand, joined};
 use crate::vectors::vectorized;
 
 /// Applies an operator to all rows, in single precision if `is_single`. Rows for which PostgreSQL raises an error become uncertain.

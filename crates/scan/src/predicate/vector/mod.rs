@@ -10,6 +10,7 @@ mod evaluate;
 mod expression;
 mod floats;
 mod interpreted;
+mod operand;
 mod operators;
 mod truth;
 mod unary;

@@ -4,30 +4,10 @@
 use super::super::functions::{DatePart, FINITE_DATES, Operator};
 use super::super::lanes::{IS_NULL, Lanes, UNCERTAIN};
 use super::floats;
+use super::operand::{Operand, joined};
 use super::unary::bits_within;
 use crate::value::{Comparison, ValueKind};
 use crate::vectors::vectorized;
-
-pub enum Operand<'a> {
-    Constant(i64),
-    Lanes(&'a Lanes),
-}
-
-impl Operand<'_> {
-    fn bounds(&self) -> (i64, i64) {
-        match self {
-            Self::Constant(value) => (*value, *value),
-            Self::Lanes(lanes) => lanes.bounds,
-        }
-    }
-
-    pub fn flags(&self) -> &[u8] {
-        match self {
-            Self::Constant(_) => &[],
-            Self::Lanes(lanes) => &lanes.flags,
-        }
-    }
-}
 
 /// Applies an operator to all rows. The results are stored in `buffer` unless they must be checked.
 pub fn apply(operator: Operator, kind: ValueKind, left: &Lanes, right: &Operand<'_>, buffer: Vec<i64>) -> Lanes {
@@ -155,13 +135,6 @@ fn combine(operator: Operator, left: &Lanes, right: &Operand<'_>, mut out: Vec<i
         Operand::Lanes(right) => with_numbers(operator, &left.values, &right.values, &mut out),
     }
     out
-}
-
-pub fn joined(left: &[u8], right: &[u8]) -> Vec<u8> {
-    match (left, right) {
-        (flags, []) | ([], flags) => flags.to_vec(),
-        _ => left.iter().zip(right).map(|(left, right)| left | right).collect(),
-    }
 }
 
 /// Applies `operation`, which returns a result and whether PostgreSQL might raise an error instead.
