@@ -117,7 +117,7 @@ begin_distinct(CustomScanState *node, EState *estate, int eflags)
 	if (cscan->methods != &cellar_distinct_states_methods)
 		return;
 
-	/* The members of an append relation return the values of the argument. */
+	/* Above an Append, no scan computes states of DISTINCT aggregates: this node computes them from the values. */
 	if (!cellar_has_distinct(outerPlan(child)))
 		return;
 	state->aggregate = cellar_aggregate_state(outerPlanState(linitial(node->custom_ps)));

@@ -207,7 +207,8 @@ create_cheapest_path(PlannerInfo *root, const CellarAggregateSpec *aggregation)
 	Path	   *index_path;
 
 	indexed.scan.index = cellar_covering_index(aggregation->scan.rel, aggregation->relid);
-	if (indexed.scan.index == NULL)
+	/* A parallel worker cannot execute a scan of an index. */
+	if (indexed.scan.index == NULL || aggregation->single_thread)
 		return path;
 	indexed.scan.stored_fraction = 1;
 	indexed.scan.threads = cellar_index_threads(&indexed.scan);

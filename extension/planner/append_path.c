@@ -101,22 +101,56 @@ cellar_set_member_target(PlannerInfo *root, CellarAggregateSpec *member, List *e
 	member->input = partial_input(root, target);
 }
 
+/* Returns whether the cell can scan the table. */
+static bool
+is_scannable_table(PlannerInfo *root, RelOptInfo *rel)
+{
+	RangeTblEntry *rte = planner_rt_fetch(rel->relid, root);
+	Relation	relation;
+	bool		scannable;
+
+	if (!cellar_is_scannable(rel, rte))
+		return false;
+	relation = table_open(rte->relid, NoLock);
+	/* set_rel_pathlist has noted the reason when the scan is unsuitable. */
+	scannable = cellar_scan_unsuitable(root, rel, rte, relation) == NULL;
+	table_close(relation, NoLock);
+	return scannable;
+}
+
 /* Returns the partial aggregation of a table's rows in the cell, or NULL. */
 Path *
 cellar_create_table_member_path(PlannerInfo *root, RelOptInfo *rel, const CellarAggregateSpec *member)
 {
-	RangeTblEntry *rte = planner_rt_fetch(rel->relid, root);
 	Relation	relation;
-	Path	   *path = NULL;
+	Path	   *path;
 
-	if (!cellar_is_scannable(rel, rte))
+	if (!is_scannable_table(root, rel))
 		return NULL;
-	relation = table_open(rte->relid, NoLock);
-	/* set_rel_pathlist has noted the reason when the scan is unsuitable. */
-	if (cellar_scan_unsuitable(root, rel, rte, relation) == NULL)
-		path = cellar_create_member_path(root, rel, relation, member);
+	relation = table_open(planner_rt_fetch(rel->relid, root)->relid, NoLock);
+	path = cellar_create_member_path(root, rel, relation, member);
 	table_close(relation, NoLock);
 	return path;
+}
+
+/* Returns the cheapest path of the rows, or the cheapest one for a parallel worker. */
+static Path *
+cheapest_path(RelOptInfo *rel, bool parallel_safe)
+{
+	Path	   *cheapest = NULL;
+	ListCell   *lc;
+
+	if (!parallel_safe)
+		return rel->cheapest_total_path;
+	foreach(lc, rel->pathlist)
+	{
+		Path	   *path = lfirst(lc);
+
+		if (path->parallel_safe && path->param_info == NULL &&
+			(cheapest == NULL || compare_path_costs(path, cheapest, TOTAL_COST) < 0))
+			cheapest = path;
+	}
+	return cheapest;
 }
 
 /*
@@ -127,11 +161,11 @@ static Path *
 create_postgres_path(PlannerInfo *root, RelOptInfo *rel, const CellarAggregateSpec *member)
 {
 	CellarAggregateSpec aggregation = *member;
-	Path	   *path = rel->cheapest_total_path;
+	Path	   *path = cheapest_path(rel, member->single_thread);
 
-	while (IsA(path, ProjectionPath))
+	while (path != NULL && IsA(path, ProjectionPath))
 		path = ((ProjectionPath *) path)->subpath;
-	if (path->param_info != NULL || !is_projection_capable_path(path))
+	if (path == NULL || path->param_info != NULL || !is_projection_capable_path(path))
 		return NULL;
 	cellar_estimate_groups(root, &aggregation, NIL, rel->rows);
 	path = (Path *) create_projection_path(root, rel, path, member->input);
@@ -160,6 +194,46 @@ create_leaf_path(MemberPaths *members, PlannerInfo *root, RelOptInfo *rel, const
 		return path;
 	members->aggregates = true;
 	return cell;
+}
+
+/*
+ * Returns whether keys have the same collations in a member.  Those of UNION ALL may differ, and
+ * equal strings of one collation may be two groups of the other.
+ */
+static bool
+collations_are_equal(List *exprs, List *member_exprs)
+{
+	ListCell   *expr;
+	ListCell   *member_expr;
+
+	forboth(expr, exprs, member_expr, member_exprs)
+	{
+		if (exprCollation(lfirst(expr)) != exprCollation(lfirst(member_expr)))
+			return false;
+	}
+	return true;
+}
+
+/* Returns whether a member is a table for a Smart Scan, or a subquery, which may read one. */
+static bool
+has_scannable_member(PlannerInfo *root, RelOptInfo *rel)
+{
+	RangeTblEntry *rte = planner_rt_fetch(rel->relid, root);
+	ListCell   *lc;
+
+	check_stack_depth();
+	if (!rte->inh)
+		return rel->rtekind == RTE_SUBQUERY || is_scannable_table(root, rel);
+	foreach(lc, root->append_rel_list)
+	{
+		AppendRelInfo *info = lfirst_node(AppendRelInfo, lc);
+		RelOptInfo *child = root->simple_rel_array[info->child_relid];
+
+		if (info->parent_relid == rel->relid && child != NULL && !IS_DUMMY_REL(child) &&
+			has_scannable_member(root, child))
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -196,6 +270,8 @@ add_members(MemberPaths *members, PlannerInfo *root, RelOptInfo *rel, const Cell
 		if (child == NULL || IS_DUMMY_REL(child))
 			continue;
 		exprs = adjust_appendrel_attrs(root, (Node *) aggregation->target->exprs, 1, &info);
+		if (!collations_are_equal(aggregation->target->exprs, castNode(List, exprs)))
+			return false;
 		cellar_set_member_target(root, &member, castNode(List, without_placeholders(exprs, NULL)));
 		if (!add_members(members, root, child, &member))
 			return false;
@@ -274,6 +350,8 @@ offer_appends(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *upper_rel, const C
 	Path	   *path;
 	Path	   *parallel;
 
+	if (!has_scannable_member(root, rel))
+		return NIL;
 	all.grouping_sets = NIL;
 	path = cellar_create_member_append(root, rel, &all);
 	if (path == NULL)

@@ -11,8 +11,7 @@
  *			(SELECT l.part FROM lineitem l WHERE l.tax > 0 AND l.part IS NOT NULL GROUP BY l.part)
  *
  * PostgreSQL executes the second subquery once, and looks values up in a hash table.  It has such a
- * plan for some forms of EXISTS, too, but chooses it by the cost for one row of the outer query
- * if the condition is evaluated below a nested loop.  Neither side of IN is NULL, so that IN,
+ * plan for some EXISTS, but below a nested loop it compares the costs for one outer row only.  Neither side of IN is NULL, so that IN,
  * as EXISTS, is never NULL.
  *
  *-------------------------------------------------------------------------

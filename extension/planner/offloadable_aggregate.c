@@ -194,8 +194,9 @@ aggregate_unsuitable(Aggref *aggref, Index varno)
 	if (!cellar_expression_offloadable(argument, varno, &reason))
 		return reason;
 
-	/* The cell adds up squares of numbers in vectors. */
-	if (is_numeric_deviation(aggref->aggfnoid) && cellar_is_interpreted(NULL, argument))
+	/* The cell adds up squares of numbers in vectors, which have a known number of decimals. */
+	if (is_numeric_deviation(aggref->aggfnoid) && !IsA(argument, Var) &&
+		(!scale_is_fixed(argument) || cellar_is_interpreted(NULL, argument)))
 		return psprintf("aggregate %s is not offloadable for an expression that is not computed over vectors",
 						get_func_name(aggref->aggfnoid));
 	return NULL;

@@ -319,7 +319,7 @@ plan_aggregate(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 		distinct = linitial(distinct);
 	}
 
-	/* The columns of this plan are labeled by the subquery's target list. */
+	/* create_plan() labels the columns by processed_tlist, so that has to be the target that replaced the subquery's columns. */
 	if (list_nth(best_path->custom_private, CELLAR_AGGREGATE_SUBQUERY) != NIL)
 		root->processed_tlist = list_nth(best_path->custom_private, CELLAR_AGGREGATE_SUBQUERY);
 

@@ -123,7 +123,8 @@ cellar_create_subquery_member_path(PlannerInfo *root, RelOptInfo *rel, const Cel
 	Path	   *path;
 	double		rows;
 
-	if (only == NULL || IS_DUMMY_REL(only))
+	/* The plan of a subquery below another one would have the columns of both. */
+	if (only == NULL || IS_DUMMY_REL(only) || member->subquery_target != NULL)
 		return NULL;
 	columns.targetlist = subroot->processed_tlist;
 	exprs = castNode(List, replace_columns((Node *) member->target->exprs, &columns));

@@ -26,7 +26,7 @@
  * columns of views in them (query_columns.c).  PostgreSQL promises no order for the
  * other conditions of WHERE.
  *
- * The statement is planned in both forms, and the costs decide (join_filter.c).
+ * A statement that is not cheap is planned in both forms, and the costs decide (join_filter.c).
  *
  *-------------------------------------------------------------------------
  */
@@ -246,13 +246,29 @@ add_groups(List *unnestings)
 		cellar_add_groups(lfirst(lc));
 }
 
-/* Returns whether the condition is EXISTS or NOT EXISTS, which PostgreSQL makes a semijoin or an antijoin. */
-static bool
-is_exists(const Node *condition)
+/* Returns the subquery if the condition is EXISTS or NOT EXISTS, which PostgreSQL makes a semijoin or an antijoin, or NULL. */
+static Node *
+exists_query(Node *condition)
 {
 	if (is_notclause(condition))
-		condition = (const Node *) get_notclausearg(condition);
-	return IsA(condition, SubLink) && ((const SubLink *) condition)->subLinkType == EXISTS_SUBLINK;
+		condition = (Node *) get_notclausearg(condition);
+	if (!IsA(condition, SubLink) || ((SubLink *) condition)->subLinkType != EXISTS_SUBLINK)
+		return NULL;
+	return ((SubLink *) condition)->subselect;
+}
+
+/* Returns the conditions of WHERE.  The parser keeps parentheses around AND. */
+static List *
+and_conditions(Node *quals)
+{
+	List	   *conditions = NIL;
+	ListCell   *lc;
+
+	if (quals == NULL || !is_andclause(quals))
+		return quals == NULL ? NIL : list_make1(quals);
+	foreach(lc, ((BoolExpr *) quals)->args)
+		conditions = list_concat(conditions, and_conditions(lfirst(lc)));
+	return conditions;
 }
 
 /*
@@ -269,7 +285,7 @@ unnest_condition(Query *query, Node *condition)
 	bool		may_fail_elsewhere;
 	ListCell   *lc;
 
-	if (!checkExprHasSubLink(condition) || is_exists(condition))
+	if (!checkExprHasSubLink(condition) || exists_query(condition) != NULL)
 		return NIL;
 	may_fail_elsewhere = cellar_columns_may_fail(query, condition);
 	condition = replace_subqueries(condition, &context);
@@ -308,14 +324,14 @@ unnest_conditions(Query *query)
 	ListCell   *lc;
 
 	/* PostgreSQL does not plan subqueries beside a condition that is false. */
-	foreach(lc, make_ands_implicit((Expr *) query->jointree->quals))
+	foreach(lc, and_conditions(query->jointree->quals))
 	{
 		Node	   *condition = lfirst(lc);
 
 		if (!checkExprHasSubLink(condition) && IsA(eval_const_expressions(NULL, copyObject(condition)), Const))
 			return false;
 	}
-	foreach(lc, make_ands_implicit((Expr *) query->jointree->quals))
+	foreach(lc, and_conditions(query->jointree->quals))
 	{
 		List	   *replaced = unnest_condition(query, lfirst(lc));
 
@@ -388,6 +404,7 @@ unnest_walker(Node *node, void *context)
 	return expression_tree_walker(node, unnest_walker, context);
 }
 
+/* Returns whether the query has a subquery that may be replaced. */
 static bool
 has_sublink_walker(Node *node, void *context)
 {
@@ -395,7 +412,21 @@ has_sublink_walker(Node *node, void *context)
 		return false;
 	if (IsA(node, Query))
 		return query_tree_walker((Query *) node, has_sublink_walker, context, 0);
-	if (IsA(node, SubLink) && (((SubLink *) node)->subLinkType == EXPR_SUBLINK || ((SubLink *) node)->subLinkType == EXISTS_SUBLINK))
+	if (IsA(node, FromExpr))
+	{
+		ListCell   *lc;
+
+		foreach(lc, and_conditions(((FromExpr *) node)->quals))
+		{
+			Node	   *condition = lfirst(lc);
+
+			if (has_sublink_walker(exists_query(condition) != NULL ? exists_query(condition) : condition, context))
+				return true;
+		}
+		return expression_tree_walker((Node *) ((FromExpr *) node)->fromlist, has_sublink_walker, context);
+	}
+	if (IsA(node, SubLink) &&
+		(((SubLink *) node)->subLinkType == EXPR_SUBLINK || ((SubLink *) node)->subLinkType == EXISTS_SUBLINK))
 		return true;
 	return expression_tree_walker(node, has_sublink_walker, context);
 }

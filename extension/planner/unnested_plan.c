@@ -240,7 +240,7 @@ cost_with_subqueries(PlannedStmt *statement)
 	return statement->planTree->total_cost + subqueries.cost;
 }
 
-/* Returns whether a second plan, without correlated subqueries, may replace that of the statement and pay. */
+/* Returns whether to plan the statement a second time, without correlated subqueries. */
 bool
 cellar_may_unnest(PlannedStmt *statement, ParamListInfo parameters)
 {

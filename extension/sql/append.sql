@@ -100,6 +100,7 @@ SELECT query, m.* FROM (VALUES
   ('SELECT k, count(*) FROM (SELECT shop AS k FROM sold WHERE id > 7 ORDER BY shop LIMIT 50) s GROUP BY k'),
   ('SELECT k, count(*) FROM (SELECT shop AS k FROM sold WHERE id > 7 UNION ALL (SELECT kind FROM kinds ORDER BY kind LIMIT 50)) s GROUP BY k'),
   ('SELECT k, count(*) FROM (SELECT DISTINCT shop AS k FROM sold WHERE id > 7 UNION ALL SELECT count(*)::int4 FROM kinds) s GROUP BY k'),
+  ('SELECT k, count(*) FROM (SELECT k FROM (SELECT shop AS k, id FROM sold WHERE id < 100 UNION ALL SELECT kind, id FROM kinds WHERE id > 3 ORDER BY id) u WHERE k > 1 UNION ALL SELECT shop FROM sold_1 WHERE id > 5) s GROUP BY k'),
   ('SELECT k, sum(j) FROM (SELECT s.shop AS k, d.kind AS j FROM sold s JOIN kinds d USING (id) UNION ALL SELECT kind, id FROM kinds) s GROUP BY k')
 ) q(query), members(q.query) m;
 -- An error in one member

@@ -446,7 +446,7 @@ scenario_socket() {
         check_matches "socket: the cell does not report on compression units of that file" \
             "$(run reader "SELECT * FROM cellar.compression('forbidden');")" 'ERROR: +42501: permission denied for a file on the cell'
         case=$(as_pg "$CELLAR_BIN" inspect file "$file" --config "$WORK/cell1.toml" 2>&1 || true)
-        check_matches "socket: cellar inspect does not report on that file" "$case" 'permission denied for a file on the cell: User id [0-9]+ is not permitted to read'
+        check_matches "socket: cellar inspect does not report on that file" "$case" 'permission denied for a file on the cell: user id [0-9]+ is not permitted to read'
         chown "$OS_USER" "$file"
         check_matches "socket: cellar inspect reports on a file of its user" \
             "$(as_pg "$CELLAR_BIN" inspect file "$file" --config "$WORK/cell1.toml" 2>&1 || true)" 'bytes'
@@ -578,7 +578,7 @@ scenario_partitions() {
     session writer part
     # waits: the object checkpoints of the reader's session so far.
     waits() { run reader "SELECT coalesce(sum(total_waits), 0) FROM cellar.session_event WHERE event = '$ko' AND pid = pg_backend_pid();"; }
-    check_equal "partitions: each one is scanned by a Smart Scan" "$(run reader "EXPLAIN $query;" | grep -c 'Smart Scan')" $count
+    check_equal "partitions: each one is scanned by a Smart Scan" "$(run reader "EXPLAIN $query;" | grep -c '(Smart Scan) on')" $count
     local before
     before=$(waits)
     check_equal "partitions: $count Smart Scans in one query" "$(run reader "$query;")" "$((count * 50))|$((count * 50))"

@@ -119,6 +119,9 @@ SUBQUERY_STATEMENTS=(
     "WITH items AS (SELECT item, sum(price) AS total FROM sold GROUP BY item) SELECT count(*) FROM goods g WHERE g.kind = 3 OR EXISTS (SELECT 1 FROM items i WHERE i.item = g.id AND i.total > 2000)"
     "SELECT count(*) FROM quotients q WHERE q.id < 290 AND (q.id = 1 OR EXISTS (SELECT 1 FROM sold o WHERE o.item = q.quotient))"
     "SELECT count(*) FROM goods g WHERE g.id < 299 AND (g.id = 1 OR EXISTS (SELECT 1 FROM sold o WHERE o.item = 100 / (g.id - 299)))"
+    # Members of UNION ALL with different collations, whose equal strings are different groups.
+    "SELECT s, count(*) FROM (SELECT loose AS s FROM keyed UNION ALL SELECT word COLLATE \"C\" FROM keyed WHERE id > 9) u GROUP BY s ORDER BY s"
+    "SELECT count(DISTINCT s) FROM (SELECT loose AS s FROM keyed WHERE id > 9 UNION ALL SELECT word COLLATE \"C\" FROM keyed) u"
     # Errors that PostgreSQL raises for some rows, or never; volatile functions.
     "SELECT g.id, (SELECT 100 / count(*) FROM sold o WHERE o.item = g.id) FROM goods g WHERE g.id < 300 ORDER BY 1"
     "SELECT g.id, (SELECT 100 / count(*) FROM sold o WHERE o.item = g.id) FROM goods g ORDER BY 1"
@@ -226,7 +229,7 @@ small_tables() {
 hashed_exists() {
     local cluster=$1 plan
     plan=$(sql "$cluster" postgres -c "$SUBQUERY_SETTINGS" -c "EXPLAIN (COSTS OFF) SELECT count(*) FROM goods g WHERE g.kind = 3 OR EXISTS (SELECT 1 FROM sold o, goods h WHERE o.item = g.id AND h.id = o.place AND h.kind < 5)")
-    check "EXISTS beside OR is a hash table of groups" test "$(grep -c 'hashed SubPlan\|Group Key: o.item$' <<<"$plan")" = 2
+    check "EXISTS beside OR is a hash table of groups" grep -q 'hashed SubPlan.*Group Key: o.item' <<<"${plan//$'\n'/ }"
 }
 
 # Conditions with more values than fit into a request are left to PostgreSQL: two arrays of 10 MiB.

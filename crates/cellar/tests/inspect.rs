@@ -350,7 +350,7 @@ fn a_running_cell_answers_over_its_socket() {
 
     let missing = cell.inspect(&["file", "nothing"]);
     assert_eq!(missing.status.code(), Some(1));
-    assert!(message(&missing).contains("File nothing does not exist"), "{}", message(&missing));
+    assert!(message(&missing).contains("file nothing does not exist"), "{}", message(&missing));
     let by_disk = Command::new(env!("CARGO_BIN_EXE_cellar"))
         .args(["inspect", "files", "--disk"])
         .arg(cell.path("disk1"))

@@ -145,9 +145,9 @@ BEGIN
   RETURN CASE WHEN found THEN 'parallel: as expected' ELSE 'WRONG PLAN: not parallel' END;
 END $$;
 -- An aggregate that cells do not evaluate; otherwise a plan with one process could be cheaper.
-SELECT pg_temp.gathered('SELECT count(*), stddev(amount) FROM facts WHERE grp < 50');
+SELECT pg_temp.gathered('SELECT count(*), regr_count(id, grp) FROM facts WHERE grp < 50');
 SELECT eligible() AS before \gset
-SELECT count(*), stddev(amount), sum(length(note)) FROM facts WHERE grp < 50;
+SELECT count(*), regr_count(id, grp), sum(length(note)) FROM facts WHERE grp < 50;
 SELECT source(:before, :'mode'::bool);
 SELECT count(*), sum(late), min(note) FROM parts WHERE grp BETWEEN 1 AND 5;
 SELECT p.grp, count(*), sum(f.amount) FROM facts f JOIN parts p USING (id) WHERE f.grp < 30 GROUP BY 1 ORDER BY 1;

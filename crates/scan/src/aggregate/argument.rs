@@ -179,11 +179,6 @@ impl Argument {
         }
     }
 
-    /// Whether the numbers of most rows are computed in lanes.
-    pub fn is_in_lanes(&self) -> bool {
-        matches!(&self.computation, Computation::Numbers { fast: Some(_), .. })
-    }
-
     /// Decimals of the lanes of a numeric, or of the numbers that lanes would have; otherwise 0.
     pub fn decimals(&self) -> u32 {
         match &self.computation {

@@ -393,11 +393,7 @@ fn argument_of(
                 Some((operand, found)) => (operand, found.unwrap_or(kind)),
                 None => (node, kind),
             };
-            let argument = Argument::of(node, kind, values, columns, evaluation, filter);
-            if function.state == StateKind::Squares && evaluation == Evaluation::Vectors && !argument.is_in_lanes() {
-                return Err(Unsupported("the squares of an expression that is not computed over vectors".into()));
-            }
-            Ok(argument)
+            Ok(Argument::of(node, kind, values, columns, evaluation, filter))
         }
         _ => Err(Unsupported(format!("aggregate {} has an argument that is not offloaded", function.oid))),
     }

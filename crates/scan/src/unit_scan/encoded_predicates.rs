@@ -73,9 +73,10 @@ impl UnitScanner {
         span: &RowSpan,
     ) -> Result<Option<EncodedPredicates<'p>>, UnitError> {
         let stages = &scan.plan.stages;
+        let entries_max = if stages.len() == 1 { span.rows.len() } else { INTERPRETED_ENTRIES_MAX };
         let mut found = EncodedPredicates { predicates: Vec::new(), decided: vec![false; stages.len()] };
         for (stage, decided) in stages.iter().zip(&mut found.decided).take_while(|(stage, _)| !stage.fallible) {
-            match self.translate(scan, span, &stage.kernel)? {
+            match self.translate(scan, span, &stage.kernel, entries_max)? {
                 Translation::None => {}
                 Translation::NoRowPasses => return Ok(None),
                 Translation::Predicates(predicates) => {
@@ -123,12 +124,13 @@ impl UnitScanner {
         Ok(any(marks))
     }
 
-    /// Translates a kernel to encoded predicates of the span's chunk.
+    /// Translates a kernel to encoded predicates of the span's chunk. Interprets it for at most `entries_max` entries of a dictionary.
     fn translate<'p>(
         &mut self,
         scan: Scan<'p>,
         span: &RowSpan,
         kernel: &'p Kernel,
+        entries_max: usize,
     ) -> Result<Translation<'p>, UnitError> {
         match kernel {
             Kernel::Constant(true) => Ok(Translation::Predicates(Vec::new())),
@@ -144,7 +146,7 @@ impl UnitScanner {
             Kernel::And(arms) => {
                 let mut all = Vec::new();
                 for arm in arms {
-                    match self.translate(scan, span, arm)? {
+                    match self.translate(scan, span, arm, entries_max)? {
                         Translation::Predicates(predicates) => all.extend(predicates),
                         other => return Ok(other),
                     }
@@ -190,18 +192,20 @@ impl UnitScanner {
                 Ok(Translation::Predicates(predicates.map(|predicate| (column.attribute, predicate)).collect()))
             }
             Kernel::Condition { .. } | Kernel::Expression { .. } | Kernel::Interpret(_) => {
-                self.translate_interpreted(scan, span, kernel)
+                self.translate_interpreted(scan, span, kernel, entries_max)
             }
             Kernel::Compare { .. } | Kernel::Or(_) => Ok(Translation::None),
         }
     }
 
-    /// Translates an interpreted kernel of one column of strings: interprets it once for each entry of the chunk's dictionary.
+    /// Translates an interpreted kernel of one column of strings: interprets it once for each entry of the chunk's dictionary,
+    /// unless the dictionary has more than `entries_max`.
     fn translate_interpreted<'p>(
         &mut self,
         scan: Scan<'p>,
         span: &RowSpan,
         kernel: &'p Kernel,
+        entries_max: usize,
     ) -> Result<Translation<'p>, UnitError> {
         let column = kernel.interpreted_column().and_then(|slot| scan.column(span.chunk, slot));
         let is_suitable = |(column, attribute): &(&Column, &AttributeChunk)| {
@@ -214,8 +218,11 @@ impl UnitScanner {
             return Ok(Translation::None);
         }
         let mut is_decided = true;
+        let mut entries = 0;
         let passes = |entry: &[u8]| {
-            let passes = kernel.passes_value(&Value::Bytes(Cow::Borrowed(entry)));
+            entries += 1;
+            let is_enough = !is_decided || entries > entries_max;
+            let passes = if is_enough { None } else { kernel.passes_value(&Value::Bytes(Cow::Borrowed(entry))) };
             is_decided &= passes.is_some();
             passes == Some(true)
         };
@@ -228,6 +235,9 @@ impl UnitScanner {
         Ok(Translation::Predicates(predicates.map(|predicate| (column.attribute, predicate)).collect()))
     }
 }
+
+/// The most entries of a dictionary for which an interpreted kernel is computed if other conditions may leave only a few rows.
+const INTERPRETED_ENTRIES_MAX: usize = 1024;
 
 /// No entry of a dictionary passes a test.
 struct NoEntryPasses;

@@ -2,6 +2,7 @@
 //! the operators `->`, `->>`, `#>`, `#>>`, `?` and `@>`, and casts of their results, without the values in between.
 
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 
 use super::integer::fit;
 use super::jsonb::{as_jsonb, as_text, element_at, position};
@@ -168,10 +169,15 @@ impl JsonPath {
     }
 }
 
+/// The casts of jsonb to `numeric`, `int2`, `int4` and `int8`.
+const CASTS_OF_JSONB: RangeInclusive<Oid> = 3449..=3452;
+
 fn converted<'a>(item: Item<'a>, function: &'static Function, context: &Context) -> EvalResult<'a> {
     let FunctionBody::Scalar(scalar) = function.body else { return Err(Undecided) };
     let is_cast = function.args[0] == type_oid::CSTRING;
-    if let Item::Numeric(payload) = item {
+    if let Item::Numeric(payload) = item
+        && (is_cast || CASTS_OF_JSONB.contains(&function.oid))
+    {
         let number = jsonb::numeric(payload)?;
         match context.result {
             ValueKind::Numeric => return Ok(Value::Numeric(number)),
@@ -243,6 +249,11 @@ mod tests {
         let as_bool = fused(1242, vec![text]);
         assert_eq!(value(&as_bool, &object), Err(Undecided));
         assert_eq!(value(&fused(3451, vec![a.clone()]), &object), Ok(Value::Int(7)));
+        assert_eq!(
+            value(&fused(3207, vec![a.clone()]), &object),
+            Err(Undecided),
+            "the number is not the length of an array"
+        );
         // A scalar has one element, and no field.
         let element = |position| fused(ELEMENT, vec![a.clone(), Node::Const(Value::Int(position))]);
         assert!(matches!(value(&element(-1), &object), Ok(Value::Bytes(_))));

@@ -129,12 +129,10 @@ impl Condition {
             Evaluation::Interpreter => compile.interpreted(node).map(Self::Number),
         }
     }
-}
 
-impl Condition {
-    /// Compiles a boolean expression whose root vectors support; subexpressions may be interpreted.
+    /// Compiles a boolean expression that vectors support, with all subexpressions.
     pub fn over_vectors(node: &Node, columns: &[Option<Column>]) -> Option<Self> {
-        Compile { columns, interprets: true }.supported_condition(node)
+        Compile { columns, interprets: false }.supported_condition(node)
     }
 }
 
