@@ -91,7 +91,9 @@ impl CellRequest {
     }
 }
 
-/// Returns a detail, which begins with a capital letter like a sentence, as it continues a sentence. Names keep their letters.
+/// Returns a detail, which begins with a capital letter like a sentence, as it continues a sentence. A name that
+/// looks like a capitalized word becomes one, because nothing tells them apart; paths, abbreviations and names with other capital
+/// letters or digits stay.
 fn within_sentence(detail: &str) -> String {
     let is_word = |word: &str| word.len() > 1 && word.chars().skip(1).all(|c| c.is_ascii_lowercase());
     match detail.split_once(' ') {
@@ -128,6 +130,7 @@ mod tests {
     #[test]
     fn a_detail_continues_the_sentence_of_its_message() {
         assert_eq!(within_sentence("Cell disk /disk1 is full."), "cell disk /disk1 is full.");
+        assert_eq!(within_sentence("Linux is older."), "linux is older.", "a name in the form of a word");
         for name in ["PostgreSQL is older.", "/disk1 was dropped.", "WAL is missing.", "Full."] {
             assert_eq!(within_sentence(name), name);
         }

@@ -100,25 +100,32 @@ fn failed_flash_disks(metrics: &Value) -> Vec<String> {
     failed
 }
 
+/// Returns why the flash cache or the flash log is off. A disk with errors need not be the cause: another one may not have been opened.
+fn why_off(metrics: &Value) -> String {
+    match failed_flash_disks(metrics).join(", ") {
+        none if none.is_empty() => "a flash disk could not be opened; the log of the cell says why".to_owned(),
+        failed => {
+            format!("a flash disk failed or could not be opened; the log of the cell says why; with errors: {failed}")
+        }
+    }
+}
+
 /// Returns the lines about the flash cache and the flash log.
 fn flash(metrics: &Value) -> String {
     let (cache, log) = (flash_cache_json(metrics), flash_log_json(metrics));
     let bytes = |value: &Value| size(value.as_u64().unwrap_or(0));
     let mut text = String::new();
     if !cache.is_null() {
-        let failed = failed_flash_disks(metrics).join(", ");
-        let state = match (cache["online"] == true, failed.is_empty()) {
-            (true, _) => String::new(),
-            (false, true) => "; off: a flash disk could not be opened; the log of the cell says why".to_owned(),
-            (false, false) => format!("; off: operations failed on {failed}"),
-        };
+        let state = if cache["online"] == true { String::new() } else { format!("; off: {}", why_off(metrics)) };
         let (used, size) = (bytes(&cache["used_bytes"]), bytes(&cache["size_bytes"]));
         let mode = cache["mode"].as_str().unwrap_or_default();
         text += &format!("flash cache {used} of {size} filled, {mode}{state}\n");
     }
     if !log.is_null() {
-        let state =
-            if log["online"] == true { "" } else { "; off: its flash disk failed, redo goes to the cell disks" };
+        let state = match log["online"] == true {
+            true => String::new(),
+            false => format!("; off, redo goes to the cell disks: {}", why_off(metrics)),
+        };
         let count = |name: &str| log[name].as_u64().unwrap_or(0);
         let (writes, first) = (count("writes"), count("flash_first"));
         text += &format!(
@@ -259,11 +266,16 @@ mod tests {
         };
         let log = "flash log   32 MiB: 7 of 9 redo writes durable in flash first";
         assert_eq!(flash(&document(1, 0)), format!("flash cache 16 MiB of 64 MiB filled, WriteThrough\n{log}\n"));
-        let off = flash(&document(0, 2));
-        assert!(
-            off.contains("; off: operations failed on /f1\n") && off.contains("redo goes to the cell disks"),
-            "{off}"
+        let why = "a flash disk failed or could not be opened; the log of the cell says why; with errors: /f1";
+        assert_eq!(
+            flash(&document(0, 2)),
+            format!(
+                "flash cache 16 MiB of 64 MiB filled, WriteThrough; off: {why}\n{log}; off, redo goes to the cell disks: {why}\n"
+            )
         );
+        let why = "a flash disk could not be opened; the log of the cell says why\n";
+        let off = flash(&document(0, 0));
+        assert_eq!(off.matches(why).count(), 2, "of the flash cache and the flash log: {off}");
         assert_eq!(flash(&json!({ "metrics": [] })), "");
         assert!(flash_cache_json(&json!({})).is_null() && flash_log_json(&json!({})).is_null());
     }

@@ -140,6 +140,51 @@ fn a_key_is_added_once_to_each_cell() {
     assert_eq!(failed.0, Some(1), "{failed:?}");
 }
 
+/// Administrators restrict keys with options and rename their comments.
+#[test]
+fn a_key_is_removed_whatever_its_options_and_comment() {
+    let cells = Cells::new();
+    let unkey = |cell: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        command.arg("dcli").arg("--ssh").arg(cells.path("ssh")).args(["--unkey", "-c", cell]);
+        let output = command.env("HOME", cells.0.path()).env("CELLS", cells.0.path()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    for folder in [".ssh", "cell1/.ssh", "cell1/kept", "cell2/.ssh", "cell2/.ssh/authorized_keys"] {
+        fs::create_dir(cells.path(folder)).unwrap();
+    }
+    fs::write(cells.path(".ssh/id_ed25519.pub"), "ssh-ed25519 AAAA+/1= ann@server\n").unwrap();
+    // Not the key: a comment, a comment of a key, an option, a longer key, and one of another type.
+    let others = "# ssh-ed25519 AAAA+/1= ann@server\n\
+                  ssh-rsa BBBB ssh-ed25519 AAAA+/1=\n\
+                  command=\"echo \\\" ssh-ed25519 AAAA+/1=\" ssh-rsa CCCC bob\r\n\
+                  ssh-ed25519 AAAA+/1=2 ann@server\n\
+                  \n\
+                  ssh-rsa AAAA+/1= ann@server\n";
+    let own = "ssh-ed25519 AAAA+/1=\n\
+               ssh-ed25519 AAAA+/1= another comment\n\
+               \tssh-ed25519  AAAA+/1= ann@server\r\n\
+               ssh-ed25519 AAAA+/1=\r\n\
+               from=\"10.0.0.1,10.0.0.2\",no-pty ssh-ed25519 AAAA+/1= ann@server\n\
+               no-pty,command=\"echo \\\"a b\\\" ssh-rsa\" ssh-ed25519 AAAA+/1= ann@server";
+    let file = cells.path("cell1/kept/keys");
+    fs::write(&file, format!("{others}{own}")).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    let link = cells.path("cell1/.ssh/authorized_keys");
+    std::os::unix::fs::symlink("../kept/keys", &link).unwrap();
+    assert_eq!(unkey("cell1"), (Some(0), "cell1: ssh key dropped\n".to_owned()));
+    assert_eq!(fs::read_to_string(&file).unwrap(), others);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(unkey("cell1"), (Some(0), "cell1: ssh key does not exist\n".to_owned()));
+    assert_eq!(fs::read_link(&link).unwrap(), PathBuf::from("../kept/keys"), "the link stays");
+    assert_eq!(fs::read_dir(cells.path("cell1/kept")).unwrap().count(), 1, "no temporary file is left");
+
+    let (code, output) = unkey("cell2");
+    assert!(code == Some(1) && !output.contains("does not exist"), "a file that cannot be read: {code:?} {output}");
+    assert_eq!(fs::read_dir(cells.path("cell2/.ssh")).unwrap().count(), 1, "no temporary file is left");
+    assert_eq!(unkey("cell3"), (Some(0), "cell3: ssh key does not exist\n".to_owned()));
+}
+
 #[test]
 fn failures_are_shown_and_set_the_exit_code() {
     let cells = Cells::new();

@@ -202,11 +202,12 @@ fn write_back(seen: &Observed) -> Vec<Finding> {
     vec![Finding { message: format!("The write-back log of {object} {state}{failed}"), object, severity, value: None }]
 }
 
-/// Names the flash disks with failed operations, for the end of a message.
+/// Names the flash disks with failed operations, for the end of a message. They need not be the cause: the errors may be old, and
+/// another flash disk may not have been opened.
 fn failed_flash_disks(seen: &Observed) -> String {
     match seen.failed_flash_disks[..] {
         [] => String::new(),
-        ref disks => format!("; operations failed on {}", disks.join(", ")),
+        ref disks => format!("; flash disks with errors: {}", disks.join(", ")),
     }
 }
 
@@ -306,13 +307,13 @@ mod tests {
         let seen =
             Observed { flash_cache_is_on: Some(false), failed_flash_disks, ..observed(1, &[(Mode::Online, "a")]) };
         let expected = "Flash cache c1_FLASHCACHE is switched off, because a flash disk failed or could not be opened; \
-                        operations failed on /f2";
+                        flash disks with errors: /f2";
         assert_eq!(flash_cache(&seen)[0].message, expected);
         let in_use = Observed { flash_cache_is_on: Some(true), ..seen };
         assert_eq!(flash_cache(&in_use)[0].message, "Flash cache c1_FLASHCACHE is in use");
         let lacking = Some(WriteBackStats { disks: 2, disks_left: 1, ..WriteBackStats::default() });
         let message = &write_back(&Observed { write_back: lacking, ..in_use })[0].message;
-        assert!(message.ends_with("; operations failed on /f2"), "{message}");
+        assert!(message.ends_with("; flash disks with errors: /f2"), "{message}");
     }
 
     #[test]

@@ -443,9 +443,11 @@ impl StorageMetrics {
     fn flash_log(&self) -> Vec<Family> {
         let stats: Vec<FlashLogStats> = self.volume.flash_log_stats().into_iter().collect();
         let gauges: [Figure<FlashLogStats>; 3] = [
-            ("cellar_flash_log_online", "1 if the flash log is used, 0 after its flash disk failed", |stats| {
-                u64::from(stats.is_on)
-            }),
+            (
+                "cellar_flash_log_online",
+                "1 if the flash log is used, 0 if a flash disk failed or could not be opened",
+                |stats| u64::from(stats.is_on),
+            ),
             ("cellar_flash_log_size_bytes", "Size of the flash log", |stats| stats.size_bytes),
             (
                 "cellar_flash_log_unreleased_records",

@@ -259,6 +259,11 @@ impl Queues {
         group.kinds[request.kind as usize].tag -= unused / request.kind.weight();
     }
 
+    /// Returns whether the limit of a database holds back its waiting requests.
+    pub fn is_held_by_limit(&self, now: Nanoseconds, database: DatabaseId) -> bool {
+        self.databases.get(database.0 as usize).is_some_and(|database| database.limit_tag > now as f64 / SECOND)
+    }
+
     /// Returns when a limit lets a waiting request start that it holds back now.
     pub fn next_limit(&self, now: Nanoseconds) -> Option<Nanoseconds> {
         let seconds = now as f64 / SECOND;

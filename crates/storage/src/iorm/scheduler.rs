@@ -16,6 +16,18 @@ const CACHED_BELOW: f64 = 0.5;
 /// requests of each scan wait here, where the plan orders them. A disk serves those in flight in its own order.
 const LARGE_IN_FLIGHT_MAX: usize = 4;
 
+/// A large request in flight for this time or longer hangs, because no disk passes a request over for so long: a hard disk does for up
+/// to 300 ms. The order of the plan no longer depends on such a request, so others need not wait for it.
+const HANGS_AFTER: Nanoseconds = 1_000_000_000;
+
+/// A large request is passed over only after this multiple of the median latency: latencies of a device vary.
+const PASSED_OVER_RATIO: f64 = 3.0;
+/// The least time after which a large request is passed over. The costs of a device that was not calibrated may be far below its
+/// latencies, and no latency is known at first.
+const PASSED_OVER_MIN: DeviceSeconds = 0.01;
+/// The factor by which a latency above or below the median moves it.
+const MEDIAN_STEP: f64 = 1.05;
+
 /// The requests that a plan treats alike.
 type SourceId = (DatabaseId, GroupId);
 
@@ -31,8 +43,11 @@ pub struct Scheduler {
     large_cost: DeviceSeconds,
     /// The large requests in flight, by start.
     large_in_flight: BTreeSet<(Nanoseconds, u64)>,
-    /// Large requests that wait or are in flight, by source.
-    large_of: HashMap<SourceId, usize>,
+    /// The sources with large requests.
+    large_of: HashMap<SourceId, LargeOf>,
+    /// The moving median of the latencies of large requests that started while several sources had some: while one source has the
+    /// whole depth, requests wait for more others on the device. None if none has ended.
+    large_latency: Option<DeviceSeconds>,
     background: usize,
     /// The small requests in flight, by arrival.
     small_in_flight: BTreeSet<(Nanoseconds, u64)>,
@@ -44,6 +59,13 @@ pub struct Scheduler {
     cost_of_large: DeviceSeconds,
 }
 
+/// Large requests of a source: all, and those in flight.
+#[derive(Debug, Default)]
+struct LargeOf {
+    outstanding: usize,
+    in_flight: usize,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct InFlight {
     request: Request,
@@ -51,6 +73,8 @@ struct InFlight {
     started: Nanoseconds,
     /// `large_started` when the request arrived; None if large I/O was in flight.
     large_before: Option<u64>,
+    /// Whether several sources had large requests when the request started.
+    is_shared: bool,
 }
 
 /// A request that may start, and how long it has waited.
@@ -78,6 +102,7 @@ impl Scheduler {
             large_cost: 0.0,
             large_in_flight: BTreeSet::new(),
             large_of: HashMap::new(),
+            large_latency: None,
             background: 0,
             small_in_flight: BTreeSet::new(),
             large_started: 0,
@@ -86,9 +111,9 @@ impl Scheduler {
         }
     }
 
-    /// Changes the depth. What the controller has learned is forgotten.
+    /// Changes the depth. Learned latencies are forgotten.
     pub fn set_depth(&mut self, depth: DeviceSeconds) {
-        (self.depth, self.cost_of_large) = (depth, depth);
+        (self.depth, self.cost_of_large, self.large_latency) = (depth, depth, None);
         self.controller = Controller::new(depth);
         self.controller.set_objective(self.objective);
     }
@@ -121,7 +146,7 @@ impl Scheduler {
             self.controller.small_arrived(now);
         }
         if request.kind == IoKind::Large {
-            *self.large_of.entry((request.database, request.group)).or_default() += 1;
+            self.large_of.entry((request.database, request.group)).or_default().outstanding += 1;
         }
         let large_before = (self.large_cost == 0.0).then_some(self.large_started);
         self.arrived.insert(request.id, (now, large_before));
@@ -132,16 +157,32 @@ impl Scheduler {
         self.in_flight_cost < self.depth || self.in_flight.is_empty()
     }
 
-    /// Returns whether the order of large requests is still that of the plan if another one starts. A disk may serve the neighbours
-    /// of its last request for long before the only request of another source: then none starts until that one has ended.
-    fn keeps_order_of_large(&self, now: Nanoseconds) -> bool {
-        if self.large_of.len() < 2 {
+    /// Returns whether several sources have large requests that are in flight or that no limit holds back.
+    fn is_shared(&self, now: Nanoseconds) -> bool {
+        let competes = |((database, _), large): &(&SourceId, &LargeOf)| {
+            large.in_flight > 0 || !self.queues.is_held_by_limit(now, *database)
+        };
+        self.large_of.len() > 1 && self.large_of.iter().filter(competes).nth(1).is_some()
+    }
+
+    /// Returns when the large requests started that are in flight and do not hang, in this order.
+    fn large_starts(&self, now: Nanoseconds) -> impl Iterator<Item = Nanoseconds> {
+        let since = now.saturating_sub(HANGS_AFTER - 1);
+        self.large_in_flight.range((since, 0)..).map(|(started, _)| *started)
+    }
+
+    /// Returns whether the order of large requests is still that of the plan if another request starts that is held back, thus a
+    /// large or background one. A disk may serve the neighbours of its last request for long before the only request of another
+    /// source: then none starts until that one has ended, or hangs.
+    fn keeps_order_of_held_back(&self, now: Nanoseconds) -> bool {
+        if !self.is_shared(now) {
             return true;
         }
-        let longest = self.depth + self.cost_of_large;
-        let is_passed_over =
-            |(started, _): &(Nanoseconds, u64)| now.saturating_sub(*started) as f64 / super::SECOND > longest;
-        self.large_in_flight.len() < LARGE_IN_FLIGHT_MAX && !self.large_in_flight.first().is_some_and(is_passed_over)
+        let measured = self.large_latency.map_or(0.0, |latency| PASSED_OVER_RATIO * latency);
+        let longest = (self.depth + self.cost_of_large).max(measured).max(PASSED_OVER_MIN);
+        let is_passed_over = |started: Nanoseconds| now.saturating_sub(started) as f64 / super::SECOND > longest;
+        self.large_starts(now).nth(LARGE_IN_FLIGHT_MAX - 1).is_none()
+            && !self.large_starts(now).next().is_some_and(is_passed_over)
     }
 
     fn allowed(&self, now: Nanoseconds) -> Allowed {
@@ -150,7 +191,7 @@ impl Scheduler {
         }
         let capacity = self.has_capacity();
         let large = capacity
-            && self.keeps_order_of_large(now)
+            && self.keeps_order_of_held_back(now)
             && self.controller.allows_large(now, self.large_cost, self.cost_of_large);
         // By `IoKind`. WAL never waits for other requests.
         [true, capacity, large, large && self.background == 0]
@@ -196,6 +237,7 @@ impl Scheduler {
 
     fn started(&mut self, now: Nanoseconds, request: Request) -> Start {
         let (arrived, large_before) = self.arrived.remove(&request.id).unwrap_or((now, None));
+        let is_shared = request.kind == IoKind::Large && self.is_shared(now);
         if request.kind.is_held_back() {
             self.controller.large_started(now, request.cost);
             (self.large_started, self.large_cost) = (self.large_started + 1, self.large_cost + request.cost);
@@ -207,15 +249,18 @@ impl Scheduler {
         self.background += usize::from(request.kind == IoKind::Background);
         if request.kind == IoKind::Large {
             self.large_in_flight.insert((now, request.id));
+            self.large_of.entry((request.database, request.group)).or_default().in_flight += 1;
         }
         self.in_flight_cost += request.cost;
-        self.in_flight.insert(request.id, InFlight { request, arrived, started: now, large_before });
+        self.in_flight.insert(request.id, InFlight { request, arrived, started: now, large_before, is_shared });
         Start { id: request.id, waited: now.saturating_sub(arrived) }
     }
 
     /// Reports that a request has ended. Returns the device time that it is charged with. Call [`Self::start`] then.
     pub fn completed(&mut self, now: Nanoseconds, id: u64) -> DeviceSeconds {
-        let Some(InFlight { request, arrived, started, large_before }) = self.in_flight.remove(&id) else { return 0.0 };
+        let Some(InFlight { request, arrived, started, large_before, is_shared }) = self.in_flight.remove(&id) else {
+            return 0.0;
+        };
         self.in_flight_cost -= request.cost;
         self.small_in_flight.remove(&(arrived, id));
         if request.kind.is_held_back() {
@@ -238,6 +283,9 @@ impl Scheduler {
             self.queues.refund(&request, request.cost - charged);
             return charged;
         }
+        if is_shared && now.saturating_sub(started) < HANGS_AFTER {
+            self.learn_latency(took);
+        }
         if request.kind == IoKind::Small {
             let was_alone = large_before == Some(self.large_started);
             let is_wanted = self.large_cost > 0.0 || self.waiting_large() > 0;
@@ -246,18 +294,28 @@ impl Scheduler {
         request.cost
     }
 
+    /// A median, unlike a mean, does not grow with the requests that were passed over.
+    fn learn_latency(&mut self, took: DeviceSeconds) {
+        let step = |median: f64| if took > median { median * MEDIAN_STEP } else { median / MEDIAN_STEP };
+        self.large_latency = Some(self.large_latency.map_or(took, step));
+    }
+
     fn large_ended(&mut self, source: SourceId) {
-        if let Entry::Occupied(mut outstanding) = self.large_of.entry(source) {
-            *outstanding.get_mut() -= 1;
-            if *outstanding.get() == 0 {
-                outstanding.remove();
+        if let Entry::Occupied(mut of_source) = self.large_of.entry(source) {
+            let large = of_source.get_mut();
+            (large.outstanding, large.in_flight) = (large.outstanding - 1, large.in_flight - 1);
+            if large.outstanding == 0 {
+                of_source.remove();
             }
         }
     }
 
     /// Returns when a waiting request may start although none has ended; None if only an end lets one start.
     pub fn next_event(&self, now: Nanoseconds) -> Option<Nanoseconds> {
-        let large = (self.waiting_large() > 0).then(|| self.controller.next_large(now)).flatten();
-        [self.queues.next_limit(now), large].into_iter().flatten().min()
+        let large = (self.waiting_large() > 0).then(|| {
+            let hangs = self.large_starts(now).next().map(|started| started + HANGS_AFTER);
+            [self.controller.next_large(now), hangs].into_iter().flatten().min()
+        });
+        [self.queues.next_limit(now), large.flatten()].into_iter().flatten().min()
     }
 }
