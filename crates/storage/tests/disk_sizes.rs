@@ -2,7 +2,7 @@
 
 use crate::support;
 use cellar_storage::disk::Disk;
-use cellar_storage::{ErrorKind, Fallocate, Redundancy, Volume, VolumeOptions};
+use cellar_storage::{ErrorKind, Redundancy, Volume, VolumeOptions};
 use std::path::Path;
 use std::sync::Arc;
 use support::disk_changes::allocated;
@@ -150,63 +150,23 @@ fn grow_until_refused(volume: &Volume, ino: u64, mut content: Vec<u8>) -> Vec<u8
 }
 
 #[test]
-fn a_file_grows_on_the_other_disks_when_one_is_full() {
-    // With two copies, the copy sets without disk 1 are those of disks 2 and 3, and of disks 3 and 0: disk 3 is the limit.
-    for (redundancy, disks, free) in [(Redundancy::External, 3, 260), (Redundancy::Normal, 4, 130)] {
-        let folder = tempfile::tempdir().unwrap();
-        let (limited, volume) = open(folder.path(), &vec![160; disks], redundancy, &[]);
-        let (ino, mut random) = (create(&volume, "file"), Random::seeded(9));
-        let content = random.bytes(6 * MIB as usize + 4321);
-        volume.write(ino, 0, &content).unwrap();
-        limited[1].occupy_all_but(10 * MIB);
-        let content = grow_until_refused(&volume, ino, content);
-        let grown = content.len() as u64 / MIB;
-        assert!(grown >= free * 9 / 10, "the file has {grown} MiB, the other disks had {free} MiB");
-        assert!(read_all(&volume, ino) == content);
-        volume.close().unwrap();
-        while Arc::strong_count(&volume) > 1 {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        drop(volume);
-        let inner = support::disks(folder.path(), disks);
-        let limited: Vec<LimitedDisk> =
-            limited.into_iter().zip(inner).map(|(disk, inner)| disk.restarted(|| inner)).collect();
-        let volume = open_on(&limited, VolumeOptions { redundancy, ..quiet() });
-        assert!(read_all(&volume, ino) == content);
-        // What was placed elsewhere moves back when there is space.
-        limited[1].occupy_all_but(160 * MIB);
-        volume.truncate(ino, 20 * MIB).unwrap();
-        volume.sync().unwrap();
-        volume.rebalance().unwrap();
-        assert!(read_all(&volume, ino) == content[..20 * MIB as usize]);
-        volume.abandon();
-    }
-}
-
-#[test]
-fn a_reservation_of_space_finds_disks_that_are_not_full() {
+fn a_file_on_full_disks_grows_after_a_rebalance() {
     let folder = tempfile::tempdir().unwrap();
-    let (limited, volume) = open(folder.path(), &[160, 160, 160], Redundancy::External, &[]);
-    let ino = create(&volume, "file");
-    volume.write(ino, 0, b"begin").unwrap();
-    limited[0].occupy_all_but(5 * MIB);
-    volume.fallocate(ino, MIB, 30 * MIB, Fallocate::Reserve { keep_size: false }).unwrap();
-    volume.write(ino, 20 * MIB, b"middle").unwrap();
-    assert_eq!(volume.size(ino).unwrap(), 31 * MIB);
-    assert!(read_all(&volume, ino)[20 * MIB as usize..].starts_with(b"middle"));
-    volume.abandon();
-}
-
-#[test]
-fn a_full_disk_is_left_out_during_a_rebalance_at_power_0() {
-    let folder = tempfile::tempdir().unwrap();
-    let (limited, volume) = open(folder.path(), &[160, 160, 160], Redundancy::External, &[]);
-    volume.set_rebalance_power(0).unwrap();
-    volume.request_rebalance().unwrap();
-    let ino = create(&volume, "file");
-    limited[2].occupy_all_but(5 * MIB);
-    volume.write(ino, 0, &vec![3; 9 * MIB as usize]).unwrap();
-    assert!(read_all(&volume, ino).iter().all(|byte| *byte == 3));
+    let (_limited, volume) = open(folder.path(), &[80, 80], Redundancy::External, &[]);
+    let (ino, mut random) = (create(&volume, "file"), Random::seeded(9));
+    let content = random.bytes(6 * MIB as usize + 4321);
+    volume.write(ino, 0, &content).unwrap();
+    let third = LimitedDisk::new(support::disks(folder.path(), 3).remove(2), 80 * MIB);
+    volume.add_disk(Arc::new(third), None).unwrap();
+    let content = grow_until_refused(&volume, ino, content);
+    let refused = content.len() as u64 / MIB;
+    volume.sync().unwrap();
+    volume.rebalance().unwrap();
+    assert!(read_all(&volume, ino) == content);
+    let content = grow_until_refused(&volume, ino, content);
+    let grown = content.len() as u64 / MIB;
+    assert!(grown > refused + 30, "the file has {grown} MiB after the rebalance, {refused} MiB before");
+    assert!(read_all(&volume, ino) == content);
     volume.abandon();
 }
 

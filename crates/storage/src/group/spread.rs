@@ -177,11 +177,6 @@ impl Group {
         wanted.iter().map(find).collect()
     }
 
-    /// Returns the containers with `copies` disks none of which is being dropped.
-    pub fn live_containers(&self, copies: usize) -> Vec<u16> {
-        self.stripes_without(self.avoided(), copies)
-    }
-
     fn stripes_without(&self, avoided: u64, copies: usize) -> Vec<u16> {
         let stays = |stripe: &u16| {
             let disks = self.disks_of(*stripe);

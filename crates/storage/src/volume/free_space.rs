@@ -248,15 +248,6 @@ impl FreeSpace {
         free.saturating_sub(self.floor(Need::Growth(0), SpacePriority::Normal, space))
     }
 
-    /// Returns the bytes by which files may grow on each disk; 0 on a disk that cannot be accessed.
-    pub fn growth_space(&self) -> Result<Vec<u64>> {
-        let mut bytes = vec![0; self.disks.all().len()];
-        for (number, _, space, free) in self.measure()? {
-            bytes[number] = self.growth(&space, free);
-        }
-        Ok(bytes)
-    }
-
     /// Returns the bytes of each disk, as far as they were measured, and which disks have less than `bytes` available: bit n of
     /// disk n.
     pub fn facts(&self, bytes: u64) -> (Vec<u64>, u64) {
