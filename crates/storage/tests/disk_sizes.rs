@@ -2,7 +2,7 @@
 
 use crate::support;
 use cellar_storage::disk::Disk;
-use cellar_storage::{ErrorKind, Redundancy, Volume, VolumeOptions};
+use cellar_storage::{ErrorKind, Fallocate, Redundancy, Volume, VolumeOptions};
 use std::path::Path;
 use std::sync::Arc;
 use support::disk_changes::allocated;
@@ -116,6 +116,20 @@ fn files_with_weights_have_their_content_after_a_restart_a_rebalance_and_another
 }
 
 #[test]
+fn files_fill_a_disk_that_has_just_joined_in_proportion_to_its_size() {
+    for (redundancy, size, expected) in [(Redundancy::External, 1000, 0.5), (Redundancy::Normal, 500, 0.25)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut disks, volume) = open(folder.path(), &[2000, 2000, 2000], redundancy, &[]);
+        let added = LimitedDisk::new(support::disks(folder.path(), 4).remove(3), size * MIB);
+        volume.add_disk(Arc::new(added.clone()), None).unwrap();
+        disks.push(added);
+        fill(&volume, 1, 300);
+        check_proportion(&disks, &[1.0, 1.0, 1.0, expected]);
+        volume.abandon();
+    }
+}
+
+#[test]
 fn new_files_leave_out_a_full_disk() {
     let folder = tempfile::tempdir().unwrap();
     let (disks, volume) = open(folder.path(), &[1000, 1000, 1000], Redundancy::External, &[]);
@@ -168,6 +182,32 @@ fn a_file_on_full_disks_grows_after_a_rebalance() {
     assert!(grown > refused + 30, "the file has {grown} MiB after the rebalance, {refused} MiB before");
     assert!(read_all(&volume, ino) == content);
     volume.abandon();
+}
+
+#[test]
+fn a_reservation_of_more_than_a_disk_has_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_disks, volume) = open(folder.path(), &[900, 1000], Redundancy::External, &[]);
+    let ino = create(&volume, "file");
+    for operation in [Fallocate::Reserve { keep_size: false }, Fallocate::Zero { keep_size: true }] {
+        // An allocation unit of such a range after the other would take minutes.
+        let refused = volume.fallocate(ino, 0, 1 << 51, operation).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
+    }
+    assert_eq!(volume.size(ino).unwrap(), 0);
+    volume.abandon();
+}
+
+#[test]
+fn usable_bytes_leave_out_disks_that_are_offline() {
+    for (groups, expected) in [(&["a", "b"][..], 950..1001), (&["a", "b", "c"], 950..1001)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (disks, volume) = open(folder.path(), &vec![1000; groups.len()], Redundancy::Normal, groups);
+        volume.offline_disk(disks[1].path()).unwrap();
+        let usable = volume.usable_bytes(2) / MIB;
+        assert!(expected.contains(&usable), "{usable} MiB, {} failure groups", groups.len());
+        volume.abandon();
+    }
 }
 
 #[test]

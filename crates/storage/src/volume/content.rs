@@ -275,6 +275,7 @@ impl Volume {
             punched?;
         }
         if let Fallocate::Reserve { keep_size } | Fallocate::Zero { keep_size } = operation {
+            self.free_space.check_size(end - offset)?;
             self.free_space.check(Need::Growth(end - offset), priority, self.disks_behind(file, offset..end))?;
             write.allocate(offset..end, keep_size)?;
             if !keep_size && end > size {
