@@ -189,6 +189,9 @@ fn a_reservation_of_more_than_a_disk_has_is_refused_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let (_disks, volume) = open(folder.path(), &[900, 1000], Redundancy::External, &[]);
     let ino = create(&volume, "file");
+    // The file is not on all disks, so the search for the disks of a range does not end early.
+    let third = LimitedDisk::new(support::disks(folder.path(), 3).remove(2), 900 * MIB);
+    volume.add_disk(Arc::new(third), None).unwrap();
     for operation in [Fallocate::Reserve { keep_size: false }, Fallocate::Zero { keep_size: true }] {
         // An allocation unit of such a range after the other would take minutes.
         let refused = volume.fallocate(ino, 0, 1 << 51, operation).unwrap_err();
