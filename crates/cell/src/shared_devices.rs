@@ -1,5 +1,5 @@
-//! Disks that share a device. With copies, one failure can then lose all copies. Without copies, disks on one file system count its
-//! space several times.
+//! Disks that share a device. If they are in different failure groups, one failure can lose all copies. Otherwise, disks on one file
+//! system count its space several times.
 
 use cellar_storage::Volume;
 use nix::sys::stat::{major, minor};
@@ -7,14 +7,13 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Returns a warning for each device that disks of several failure groups share and, in a group without copies, for each file system
-/// with several disks. Devices that a volume manager combines from others are not resolved.
+/// Returns a warning for each device that disks of several failure groups share, and for each file system with several disks of one
+/// failure group or of a group without copies. Devices that a volume manager combines from others are not resolved.
 pub fn warnings(volume: &Volume) -> Vec<String> {
     let disks = volume.group_status().disks;
-    if disks.iter().all(|disk| disk.failure_group.is_none()) {
-        return warnings_about_space(disks.iter().map(|disk| disk.path.as_path()));
-    }
-    warnings_about(disks.iter().filter_map(|disk| Some((disk.path.as_path(), disk.failure_group.as_deref()?))))
+    let with_copies = disks.iter().filter_map(|disk| Some((disk.path.as_path(), disk.failure_group.as_deref()?)));
+    let of_space = disks.iter().map(|disk| (disk.path.as_path(), disk.failure_group.as_deref()));
+    warnings_about(with_copies).into_iter().chain(warnings_about_space(of_space)).collect()
 }
 
 fn warnings_about<'a>(disks: impl Iterator<Item = (&'a Path, &'a str)>) -> Vec<String> {
@@ -35,13 +34,13 @@ fn warnings_about<'a>(disks: impl Iterator<Item = (&'a Path, &'a str)>) -> Vec<S
     by_device.values().filter(is_shared).map(warning).collect()
 }
 
-fn warnings_about_space<'a>(disks: impl Iterator<Item = &'a Path>) -> Vec<String> {
-    let mut by_file_system: BTreeMap<u64, Vec<String>> = BTreeMap::new();
-    for path in disks {
+fn warnings_about_space<'a>(disks: impl Iterator<Item = (&'a Path, Option<&'a str>)>) -> Vec<String> {
+    let mut by_file_system: BTreeMap<(u64, Option<&str>), Vec<String>> = BTreeMap::new();
+    for (path, failure_group) in disks {
         if let Ok(metadata) = std::fs::metadata(path)
             && metadata.is_dir()
         {
-            by_file_system.entry(metadata.dev()).or_default().push(path.display().to_string());
+            by_file_system.entry((metadata.dev(), failure_group)).or_default().push(path.display().to_string());
         }
     }
     let warning = |disks: &Vec<String>| {
@@ -81,12 +80,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let disks = ["first", "second"].map(|name| folder.path().join(name));
         disks.iter().for_each(|disk| std::fs::create_dir(disk).unwrap());
-        let [warning] = &warnings_about_space(disks.iter().map(|disk| disk.as_path()))[..] else {
-            panic!("no warning")
+        let of = |groups: [Option<&'static str>; 2]| {
+            warnings_about_space(disks.iter().zip(groups).map(|(disk, group)| (disk.as_path(), group)))
         };
-        assert!(warning.contains("its space counts 2 times"), "{warning}");
+        for groups in [[None, None], [Some("a"), Some("a")]] {
+            let [warning] = &of(groups)[..] else { panic!("no warning for {groups:?}") };
+            assert!(warning.contains("its space counts 2 times"), "{warning}");
+        }
+        assert!(of([Some("a"), Some("b")]).is_empty(), "another warning names such disks");
         let apart = [disks[0].as_path(), Path::new("/proc"), &folder.path().join("absent")];
-        assert!(warnings_about_space(apart.into_iter()).is_empty());
+        assert!(warnings_about_space(apart.into_iter().map(|path| (path, None))).is_empty());
     }
 
     #[test]

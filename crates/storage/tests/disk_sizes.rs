@@ -116,6 +116,20 @@ fn files_with_weights_have_their_content_after_a_restart_a_rebalance_and_another
 }
 
 #[test]
+fn files_fill_a_disk_that_has_just_joined_in_proportion_to_its_size() {
+    for (redundancy, size, expected) in [(Redundancy::External, 1000, 0.5), (Redundancy::Normal, 500, 0.25)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut disks, volume) = open(folder.path(), &[2000, 2000, 2000], redundancy, &[]);
+        let added = LimitedDisk::new(support::disks(folder.path(), 4).remove(3), size * MIB);
+        volume.add_disk(Arc::new(added.clone()), None).unwrap();
+        disks.push(added);
+        fill(&volume, 1, 300);
+        check_proportion(&disks, &[1.0, 1.0, 1.0, expected]);
+        volume.abandon();
+    }
+}
+
+#[test]
 fn new_files_leave_out_a_full_disk() {
     let folder = tempfile::tempdir().unwrap();
     let (disks, volume) = open(folder.path(), &[1000, 1000, 1000], Redundancy::External, &[]);
@@ -150,64 +164,53 @@ fn grow_until_refused(volume: &Volume, ino: u64, mut content: Vec<u8>) -> Vec<u8
 }
 
 #[test]
-fn a_file_grows_on_the_other_disks_when_one_is_full() {
-    // With two copies, the copy sets without disk 1 are those of disks 2 and 3, and of disks 3 and 0: disk 3 is the limit.
-    for (redundancy, disks, free) in [(Redundancy::External, 3, 260), (Redundancy::Normal, 4, 130)] {
+fn a_file_on_full_disks_grows_after_a_rebalance() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_limited, volume) = open(folder.path(), &[80, 80], Redundancy::External, &[]);
+    let (ino, mut random) = (create(&volume, "file"), Random::seeded(9));
+    let content = random.bytes(6 * MIB as usize + 4321);
+    volume.write(ino, 0, &content).unwrap();
+    let third = LimitedDisk::new(support::disks(folder.path(), 3).remove(2), 80 * MIB);
+    volume.add_disk(Arc::new(third), None).unwrap();
+    let content = grow_until_refused(&volume, ino, content);
+    let refused = content.len() as u64 / MIB;
+    volume.sync().unwrap();
+    volume.rebalance().unwrap();
+    assert!(read_all(&volume, ino) == content);
+    let content = grow_until_refused(&volume, ino, content);
+    let grown = content.len() as u64 / MIB;
+    assert!(grown > refused + 30, "the file has {grown} MiB after the rebalance, {refused} MiB before");
+    assert!(read_all(&volume, ino) == content);
+    volume.abandon();
+}
+
+#[test]
+fn a_reservation_of_more_than_a_disk_has_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_disks, volume) = open(folder.path(), &[900, 1000], Redundancy::External, &[]);
+    let ino = create(&volume, "file");
+    // The file is not on all disks, so the search for the disks of a range does not end early.
+    let third = LimitedDisk::new(support::disks(folder.path(), 3).remove(2), 900 * MIB);
+    volume.add_disk(Arc::new(third), None).unwrap();
+    for operation in [Fallocate::Reserve { keep_size: false }, Fallocate::Zero { keep_size: true }] {
+        // An allocation unit of such a range after the other would take minutes.
+        let refused = volume.fallocate(ino, 0, 1 << 51, operation).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
+    }
+    assert_eq!(volume.size(ino).unwrap(), 0);
+    volume.abandon();
+}
+
+#[test]
+fn usable_bytes_leave_out_disks_that_are_offline() {
+    for (groups, expected) in [(&["a", "b"][..], 950..1001), (&["a", "b", "c"], 950..1001)] {
         let folder = tempfile::tempdir().unwrap();
-        let (limited, volume) = open(folder.path(), &vec![160; disks], redundancy, &[]);
-        let (ino, mut random) = (create(&volume, "file"), Random::seeded(9));
-        let content = random.bytes(6 * MIB as usize + 4321);
-        volume.write(ino, 0, &content).unwrap();
-        limited[1].occupy_all_but(10 * MIB);
-        let content = grow_until_refused(&volume, ino, content);
-        let grown = content.len() as u64 / MIB;
-        assert!(grown >= free * 9 / 10, "the file has {grown} MiB, the other disks had {free} MiB");
-        assert!(read_all(&volume, ino) == content);
-        volume.close().unwrap();
-        while Arc::strong_count(&volume) > 1 {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        drop(volume);
-        let inner = support::disks(folder.path(), disks);
-        let limited: Vec<LimitedDisk> =
-            limited.into_iter().zip(inner).map(|(disk, inner)| disk.restarted(|| inner)).collect();
-        let volume = open_on(&limited, VolumeOptions { redundancy, ..quiet() });
-        assert!(read_all(&volume, ino) == content);
-        // What was placed elsewhere moves back when there is space.
-        limited[1].occupy_all_but(160 * MIB);
-        volume.truncate(ino, 20 * MIB).unwrap();
-        volume.sync().unwrap();
-        volume.rebalance().unwrap();
-        assert!(read_all(&volume, ino) == content[..20 * MIB as usize]);
+        let (disks, volume) = open(folder.path(), &vec![1000; groups.len()], Redundancy::Normal, groups);
+        volume.offline_disk(disks[1].path()).unwrap();
+        let usable = volume.usable_bytes(2) / MIB;
+        assert!(expected.contains(&usable), "{usable} MiB, {} failure groups", groups.len());
         volume.abandon();
     }
-}
-
-#[test]
-fn a_reservation_of_space_finds_disks_that_are_not_full() {
-    let folder = tempfile::tempdir().unwrap();
-    let (limited, volume) = open(folder.path(), &[160, 160, 160], Redundancy::External, &[]);
-    let ino = create(&volume, "file");
-    volume.write(ino, 0, b"begin").unwrap();
-    limited[0].occupy_all_but(5 * MIB);
-    volume.fallocate(ino, MIB, 30 * MIB, Fallocate::Reserve { keep_size: false }).unwrap();
-    volume.write(ino, 20 * MIB, b"middle").unwrap();
-    assert_eq!(volume.size(ino).unwrap(), 31 * MIB);
-    assert!(read_all(&volume, ino)[20 * MIB as usize..].starts_with(b"middle"));
-    volume.abandon();
-}
-
-#[test]
-fn a_full_disk_is_left_out_during_a_rebalance_at_power_0() {
-    let folder = tempfile::tempdir().unwrap();
-    let (limited, volume) = open(folder.path(), &[160, 160, 160], Redundancy::External, &[]);
-    volume.set_rebalance_power(0).unwrap();
-    volume.request_rebalance().unwrap();
-    let ino = create(&volume, "file");
-    limited[2].occupy_all_but(5 * MIB);
-    volume.write(ino, 0, &vec![3; 9 * MIB as usize]).unwrap();
-    assert!(read_all(&volume, ino).iter().all(|byte| *byte == 3));
-    volume.abandon();
 }
 
 #[test]

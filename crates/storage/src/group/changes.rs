@@ -228,7 +228,7 @@ impl Group {
             self.disks.all.push(engine.clone());
             let container = self.placement.add(Arc::new(engine.clone()));
             self.stripes.push(self.stripe(container));
-            self.set_dropping(self.dropping());
+            self.update_spread();
             // The change is durable; a disk that fails here gets its superblock at the next start.
             if let Err(error) = self.mark_ready() {
                 log::warn!("{error}; the next start repeats the write");
@@ -254,9 +254,20 @@ impl Group {
         copies.iter().try_for_each(|copies| failure_groups::copy_sets(&names, *copies).map(drop))
     }
 
-    /// With copies: makes copy sets durable for all disks except those in `avoided`, of each of the given numbers of copies. These
-    /// are the copy sets of the ring, and, if disks of different size need them, others.
+    /// With copies: makes copy sets durable for all disks except those in `avoided`, of each of the given numbers of copies, and
+    /// begins to use them. These are the copy sets of the ring, and, if disks of different size need them, others.
     pub fn add_sets(&self, avoided: u64, copies: &[usize]) -> Result<()> {
+        {
+            // The numbers of copy sets are their places in the superblock: two threads must not add them at the same time.
+            let _no_other = self.sets_changing.lock();
+            self.store_sets(avoided, copies)?;
+            self.use_stored_sets();
+        }
+        self.update_spread();
+        Ok(())
+    }
+
+    fn store_sets(&self, avoided: u64, copies: &[usize]) -> Result<()> {
         let extra: Vec<Vec<u16>> = copies.iter().flat_map(|copies| self.sets_for_sizes(avoided, *copies)).collect();
         let mut records = self.records.lock();
         records.check_certain()?;
@@ -266,8 +277,7 @@ impl Group {
         }
     }
 
-    /// Begins to use the copy sets that are durable.
-    pub fn use_new_sets(&self) {
+    fn use_stored_sets(&self) {
         let Some(mirror) = &self.mirror else { return };
         let sets = self.records.lock().current.sets.clone();
         for set in sets.into_iter().skip(usize::from(mirror.set_count())) {
@@ -275,7 +285,6 @@ impl Group {
             let container = self.placement.add(mirror.copy_set(number));
             self.stripes.push(self.stripe(container));
         }
-        self.set_dropping(self.dropping());
     }
 
     /// Records on every accessible disk that the group contains data and must never be formed again, and which disks it has.
@@ -411,4 +420,41 @@ impl Group {
 pub enum Leaving {
     Done(Option<Arc<dyn Disk>>),
     Later,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{AuSize, GroupOptions, Redundancy};
+    use super::*;
+    use crate::disk::DirectoryDisk;
+
+    #[test]
+    fn copy_sets_that_several_threads_add_have_the_numbers_of_the_superblock() {
+        for _ in 0..20 {
+            let folder = tempfile::tempdir().unwrap();
+            let disk = |number: u16| DirectoryDisk::new(folder.path().join(number.to_string())).unwrap();
+            let disks = (0..8).map(|number| Arc::new(disk(number)) as Arc<dyn Disk>).collect();
+            let options = GroupOptions {
+                au_size: AuSize::DEFAULT,
+                redundancy: Redundancy::Normal,
+                file_copies: Vec::new(),
+                failure_groups: Vec::new(),
+                preferred_read: None,
+                force_degraded: false,
+                patience: None,
+            };
+            let group = Group::open(disks, &options).unwrap().0;
+            let start = std::sync::Barrier::new(4);
+            let add = |copies: usize| {
+                start.wait();
+                group.add_sets(0, &[copies]).unwrap();
+            };
+            std::thread::scope(|scope| (0..4).for_each(|number| drop(scope.spawn(move || add(2 + number % 2)))));
+            let stored = group.records.lock().current.copy_sets().unwrap();
+            let mirror = group.mirror().unwrap();
+            let used: Vec<Vec<u16>> = (0..mirror.set_count()).map(|set| mirror.set(set).to_vec()).collect();
+            assert_eq!(used, stored);
+            assert_eq!(group.stripes().len(), stored.len());
+        }
+    }
 }

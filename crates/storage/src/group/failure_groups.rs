@@ -41,6 +41,14 @@ pub fn copy_sets(failure_groups: &[String], copies: usize) -> Result<Vec<Vec<u16
     Ok((0..failure_groups.len()).map(set_of).collect())
 }
 
+/// Returns the copy sets of the disks except those in `avoided`: bit n of disk n.
+pub fn copy_sets_without(avoided: u64, failure_groups: &[String], copies: usize) -> Result<Vec<Vec<u16>>> {
+    let used: Vec<u16> = (0..failure_groups.len() as u16).filter(|disk| avoided >> disk & 1 == 0).collect();
+    let names: Vec<String> = used.iter().map(|disk| failure_groups[usize::from(*disk)].clone()).collect();
+    let sets = copy_sets(&names, copies)?.into_iter();
+    Ok(sets.map(|set| set.into_iter().map(|at| used[usize::from(at)]).collect()).collect())
+}
+
 /// Returns the failure group of each disk: as configured, or one that no other disk belongs to.
 pub fn names(configured: &[Option<String>], disks: usize) -> Result<Vec<String>> {
     let name = |disk: usize| {

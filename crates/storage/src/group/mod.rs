@@ -92,8 +92,12 @@ pub struct Group {
     dropping: AtomicU64,
     /// How many copies new files have.
     copies: RwLock<FileCopies>,
+    /// Held while copy sets are added and come into use.
+    sets_changing: Mutex<()>,
     /// What new files are striped over, by the number of their copies.
     spread: RwLock<BTreeMap<usize, Spread>>,
+    /// Held during updates of `spread`.
+    spread_changing: Mutex<()>,
     /// The space of the disks, as far as it was measured.
     space: RwLock<SpaceFacts>,
     joining: Mutex<Vec<Joining>>,
@@ -210,7 +214,9 @@ impl Group {
             records: Mutex::new(Records::new(members.example, &members.superblocks)),
             dropping: AtomicU64::new(0),
             copies: RwLock::new(FileCopies::restore(redundancy, &BTreeMap::new())),
+            sets_changing: Mutex::default(),
             spread: RwLock::default(),
+            spread_changing: Mutex::default(),
             space: RwLock::default(),
             mirror,
             flash: None,

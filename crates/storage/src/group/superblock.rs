@@ -206,10 +206,7 @@ impl Superblock {
     /// Returns the copy sets over which new files with `copies` copies are striped if the disks in `avoided` are not used: bit n
     /// of disk n.
     pub fn wanted_sets(&self, avoided: u64, copies: usize) -> Result<Vec<Vec<u16>>> {
-        let used: Vec<u16> = (0..self.disk_ids.len() as u16).filter(|disk| avoided >> disk & 1 == 0).collect();
-        let names: Vec<String> = used.iter().map(|disk| self.failure_groups[usize::from(*disk)].clone()).collect();
-        let sets = failure_groups::copy_sets(&names, copies)?.into_iter();
-        Ok(sets.map(|set| set.into_iter().map(|at| used[usize::from(at)]).collect()).collect())
+        failure_groups::copy_sets_without(avoided, &self.failure_groups, copies)
     }
 
     /// Returns the superblock of the next generation with copy sets for all disks except those in `avoided`, of each of the given
@@ -228,10 +225,19 @@ impl Superblock {
                 format!("the disks of the group have changed too often: it would have {} copy sets", sets.len());
             return Err(Error::new(ErrorKind::Invalid, message));
         }
+        let mut skipped = 0;
         for set in extra {
-            if !sets.contains(&set) && sets.len() < SETS_MAX - SETS_KEPT {
-                sets.push(set);
+            match sets.contains(&set) {
+                true => {}
+                false if sets.len() < SETS_MAX - SETS_KEPT => sets.push(set),
+                false => skipped += 1,
             }
+        }
+        if skipped > 0 {
+            log::warn!(
+                "the group has {} copy sets, so {skipped} for disks of different size are not added; such disks may be filled unevenly",
+                sets.len()
+            );
         }
         let is_new = sets.len() > before;
         Ok(is_new.then(|| Self { sets, generation: self.generation + 1, ..self.clone() }))

@@ -140,9 +140,9 @@ impl Maintenance {
         }
         volume.run_post_commit_actions();
         volume.free_space.replenish();
-        volume.note_space();
         volume.close_surplus_handles();
         volume.fail_hanging_disks();
+        volume.note_space();
         if let Some(columnar) = &volume.columnar {
             columnar.remove_unit_files();
         }

@@ -83,8 +83,7 @@ impl Volume {
         let file = self.file(ino)?;
         let end = file.check_end(offset, data.len() as u64)?;
         self.ensure_log_space(&file)?;
-        let growth = || Ok(file.size()?.max(offset)..end);
-        self.with_space_for(&file, growth, || {
+        self.with_space(|| {
             let write = file.lock_write();
             for need in space_needs(&write, offset..end)?.into_iter().filter(|need| need.bytes() > 0) {
                 self.free_space.check(need, priority, self.disks_behind(&file, offset..end))?;
@@ -249,7 +248,7 @@ impl Volume {
         if length == 0 {
             return Err(Error::new(ErrorKind::Invalid, "fallocate of a range of 0 bytes"));
         }
-        self.with_space_for(&file, || Ok(offset..end), || self.fallocate_once(&file, offset..end, operation, priority))
+        self.with_space(|| self.fallocate_once(&file, offset..end, operation, priority))
     }
 
     fn fallocate_once(
@@ -276,6 +275,7 @@ impl Volume {
             punched?;
         }
         if let Fallocate::Reserve { keep_size } | Fallocate::Zero { keep_size } = operation {
+            self.free_space.check_size(end - offset)?;
             self.free_space.check(Need::Growth(end - offset), priority, self.disks_behind(file, offset..end))?;
             write.allocate(offset..end, keep_size)?;
             if !keep_size && end > size {

@@ -63,7 +63,6 @@ impl Volume {
         if (0..self.disks().len()).all(is_ready) {
             self.free_space.prepare_commit();
             self.group.add_sets(avoided, &self.group.copies().in_use())?;
-            self.group.use_new_sets();
         }
         Ok(())
     }
@@ -98,7 +97,6 @@ impl Volume {
         let (path, number) = (engine.path().to_owned(), self.disks().len());
         self.group.check_new(engine.as_ref())?;
         self.check_space_of(engine.as_ref())?;
-        let add_space = |disk: &Arc<dyn Disk>| self.free_space.add(disk);
         let Some(mirror) = self.group.mirror() else {
             if failure_group.is_some() {
                 let message = "only groups with copies have failure groups; add the disk without one";
@@ -111,7 +109,11 @@ impl Volume {
                 // Before the disk is a member: a start without the other disks must know which flash log and write-back log it needs.
                 let _notes = self.give_flash_log_notes_to(engine.as_ref())?;
                 let _write_back_notes = self.give_write_back_notes_to(engine.as_ref())?;
-                self.group.join(&engine, superblock, add_space)
+                self.group.join(&engine, superblock, |disk| {
+                    self.free_space.add(disk);
+                    // Before files are striped over the disk: its size determines its weight.
+                    self.note_space();
+                })
             });
             if let Err(error) = joined {
                 self.stores.lock().remove(number);
@@ -124,7 +126,7 @@ impl Volume {
         let superblock = self.group.prepare(engine.as_ref(), Some(failure_group))?;
         self.commit_group_values([(WANTED.to_owned(), Some(1))])?;
         self.free_space.prepare_commit();
-        self.group.join(&engine, superblock, add_space)?;
+        self.group.join(&engine, superblock, |disk| self.free_space.add(disk))?;
         self.online_disk(engine).context(|| {
             format!(
                 "cell disk {} joined the disk group, but could not be brought online; repeat with cellar group online, or drop \
@@ -136,7 +138,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Refuses a disk that would limit the growth of files at once: they are striped over all disks.
+    /// Refuses a disk that would be full at once.
     fn check_space_of(&self, disk: &dyn Disk) -> Result<()> {
         let path = disk.path().display();
         let space = disk.space().context(|| format!("could not determine the free space of cell disk {path}"))?;

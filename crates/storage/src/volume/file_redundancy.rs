@@ -52,7 +52,6 @@ impl Volume {
         }
         self.free_space.prepare_commit();
         self.group.add_sets(avoided, &in_use).context(failed)?;
-        self.group.use_new_sets();
         let value = copies.own(file_type).map(|own| own.copies() as u64);
         self.commit_group_values([(copies_value(file_type), value)]).context(failed)?;
         self.group.set_copies(copies);

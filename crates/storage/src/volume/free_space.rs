@@ -116,6 +116,12 @@ impl MeasuredDisk {
         let space = self.disk.space().context(|| format!("could not determine the free space of cell disk {path}"))?;
         Ok((space, space.available + self.reserve_file.length()))
     }
+
+    /// Remembers a measurement.
+    fn store(&self, space: &Space, growth: u64) {
+        self.total.store(space.total, Ordering::Relaxed);
+        self.available.store(growth, Ordering::Relaxed);
+    }
 }
 
 impl FreeSpace {
@@ -141,7 +147,13 @@ impl FreeSpace {
             true => ReserveFile::open(disk, self.reserve),
             false => ReserveFile::closed(disk, self.reserve),
         };
-        self.disks.push(MeasuredDisk::new(disk, reserve_file));
+        let added = MeasuredDisk::new(disk, reserve_file);
+        if disk.is_accessible()
+            && let Ok((space, free)) = added.measure()
+        {
+            added.store(&space, self.growth(&space, free));
+        }
+        self.disks.push(added);
     }
 
     /// Removes the reserve file of a disk that has left.
@@ -218,8 +230,7 @@ impl FreeSpace {
         for (number, disk) in self.numbered() {
             match disk.measure() {
                 Ok((space, free)) => {
-                    disk.total.store(space.total, Ordering::Relaxed);
-                    disk.available.store(self.growth(&space, free), Ordering::Relaxed);
+                    disk.store(&space, self.growth(&space, free));
                     spaces.push((number, disk, space, free));
                 }
                 // The disk went offline meanwhile.
@@ -248,24 +259,25 @@ impl FreeSpace {
         free.saturating_sub(self.floor(Need::Growth(0), SpacePriority::Normal, space))
     }
 
-    /// Returns the bytes by which files may grow on each disk; 0 on a disk that cannot be accessed.
-    pub fn growth_space(&self) -> Result<Vec<u64>> {
-        let mut bytes = vec![0; self.disks.all().len()];
-        for (number, _, space, free) in self.measure()? {
-            bytes[number] = self.growth(&space, free);
+    /// Returns an error of kind `NoSpace` if no disk is as large as a request. Does not need the disks of the request, which a long
+    /// range has to be searched for.
+    pub fn check_size(&self, bytes: u64) -> Result<()> {
+        let largest = self.accessible().map(|disk| disk.total.load(Ordering::Relaxed)).max().unwrap_or(0);
+        if largest > 0 && bytes > largest {
+            let message = format!("cannot allocate {bytes} bytes: the largest cell disk has {largest} bytes");
+            return Err(Error::new(ErrorKind::NoSpace, message));
         }
-        Ok(bytes)
+        Ok(())
     }
 
-    /// Returns the bytes of each disk, as far as they were measured, and which disks have less than `bytes` available: bit n of
-    /// disk n.
-    pub fn facts(&self, bytes: u64) -> (Vec<u64>, u64) {
+    /// Returns the bytes of each disk, as far as they were measured, and the disks for which `is_full` holds, called with the number of
+    /// the disk and the bytes by which files may grow there: bit n of disk n.
+    pub fn facts(&self, is_full: impl Fn(usize, u64) -> bool) -> (Vec<u64>, u64) {
         let sizes = self.disks.all().iter().map(|disk| disk.total.load(Ordering::Relaxed)).collect();
-        let is_full = |disk: &MeasuredDisk| {
-            disk.total.load(Ordering::Relaxed) > 0 && disk.available.load(Ordering::Relaxed) < bytes
+        let is_full = |(number, disk): &(usize, &MeasuredDisk)| {
+            disk.total.load(Ordering::Relaxed) > 0 && is_full(*number, disk.available.load(Ordering::Relaxed))
         };
-        let full = self.numbered().filter(|(_, disk)| is_full(disk));
-        (sizes, full.fold(0, |all, (number, _)| all | 1 << number))
+        (sizes, self.numbered().filter(is_full).fold(0, |all, (number, _)| all | 1 << number))
     }
 
     fn elapsed_ms(&self) -> u64 {

@@ -163,6 +163,9 @@ impl Volume {
         let copied = mirror.bring_online(number, engine, self, finish)?;
         drop(write_back_notes);
         self.free_space.reopen(number);
+        // Before copy sets and weights are computed for the disk.
+        self.free_space.replenish();
+        self.note_space();
         log::info!(
             "cell disk {} is online; resynced {} files: read {} bytes, wrote {} bytes",
             path.display(),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Allocation units that a thread moves between two commits.
 const BATCH_PER_THREAD: usize = 8;
 /// Bytes that a target disk must have beyond what a batch writes.
-const MARGIN: u64 = 4 << 20;
+const TARGET_MARGIN: u64 = 4 << 20;
 
 /// Slows copies down: at power p, a thread pauses (11 - p) / p times 1.5 as long as it copies.
 struct Pace<'a> {
@@ -58,22 +58,14 @@ impl Volume {
                 _ => 4,
             };
             let batch = &moves[next..moves.len().min(next + threads * BATCH_PER_THREAD)];
-            self.run_batch(batch, threads, true)?;
+            self.run_batch(batch, threads)?;
             next += batch.len();
             self.rebalance.update(|status| status.moved += batch.len() as u64);
         }
         Ok(())
     }
 
-    /// Runs moves. Files that another thread moves are left out.
-    fn run_batch(&self, batch: &[Move], threads: usize, is_paced: bool) -> Result<()> {
-        let claim = self.rebalance.claim(batch.iter().map(|step| step.key.ino));
-        let batch: Vec<Move> = batch.iter().filter(|step| claim.has(step.key.ino)).cloned().collect();
-        self.run_claimed(&batch, threads, is_paced)
-    }
-
-    /// Runs moves of files that are claimed. Without a pace, the moves are as fast as the disks.
-    pub(super) fn run_claimed(&self, batch: &[Move], threads: usize, is_paced: bool) -> Result<()> {
+    fn run_batch(&self, batch: &[Move], threads: usize) -> Result<()> {
         self.check_all_online()?;
         self.check_space(batch)?;
         let placement = self.group.placement();
@@ -86,8 +78,7 @@ impl Volume {
                 (0..threads).map(|thread| (thread..begun.len()).step_by(threads).collect()).collect();
             let copied = on_each(&numbers, |own| {
                 let mut pace = Pace { rebalance: &self.rebalance, last: Instant::now() };
-                let mut after = |bytes| if is_paced { pace.after(bytes) } else { !self.rebalance.is_stopping() };
-                let copy = |number: &usize| placement.copy(begun[*number], &mut after);
+                let copy = |number: &usize| placement.copy(begun[*number], &mut |bytes| pace.after(bytes));
                 own.iter().map(copy).collect::<Vec<_>>()
             });
             for (number, copied) in numbers.into_iter().flatten().zip(copied.into_iter().flatten()) {
@@ -101,8 +92,6 @@ impl Volume {
                 }
             }
         }
-        // No other thread may end moves that become ready now: it would end them before their commit.
-        let _no_other_commit = self.rebalance.committing.lock();
         let (mut committing, mut failed) = (BTreeSet::new(), false);
         for (step, is_complete) in begun.iter().zip(complete) {
             match is_complete && placement.prepare(step) {
@@ -117,7 +106,7 @@ impl Volume {
             }
         }
         self.rebalance.in_doubt.lock().extend(committing);
-        self.commit_ready_moves()?;
+        self.commit_moves()?;
         if failed && result.is_ok() && self.rebalance.is_stopping() {
             result = Err(stopped());
         }
@@ -127,11 +116,6 @@ impl Volume {
     /// Commits the moves that are copied, and frees the former places. After an error the moves remain in doubt: writes go to
     /// both places until a later commit succeeds.
     pub(super) fn commit_moves(&self) -> Result<()> {
-        let _no_other_commit = self.rebalance.committing.lock();
-        self.commit_ready_moves()
-    }
-
-    fn commit_ready_moves(&self) -> Result<()> {
         let keys = std::mem::take(&mut *self.rebalance.in_doubt.lock());
         self.commit_placements(&keys).inspect_err(|_| self.rebalance.in_doubt.lock().extend(keys.iter().copied()))?;
         for key in &keys {
@@ -147,7 +131,7 @@ impl Volume {
     /// only if the targets could not take them in full.
     fn check_space(&self, batch: &[Move]) -> Result<()> {
         let spaces = self.free_space.by_disk();
-        let is_enough = |(disk, bytes): (&usize, &u64)| spaces[*disk].available >= bytes + MARGIN;
+        let is_enough = |(disk, bytes): (&usize, &u64)| spaces[*disk].available >= bytes + TARGET_MARGIN;
         let full = |step: &Move| Ok(u64::from(step.regions.end - step.regions.start) * REGION);
         if self.needed_by_disk(batch, full)?.iter().all(is_enough) {
             return Ok(());
@@ -157,7 +141,7 @@ impl Volume {
             if !is_enough((&disk, &bytes)) {
                 let message = format!(
                     "the rebalance needs {} MiB on cell disk {}, which has {} MiB available; free space or add a disk",
-                    (bytes + MARGIN) >> 20,
+                    (bytes + TARGET_MARGIN) >> 20,
                     self.disks()[disk].path().display(),
                     available >> 20
                 );

@@ -6,9 +6,7 @@
 //! - A move that may be committed is never undone: its commit is repeated until it succeeds or the volume stops.
 
 mod chunks;
-mod claims;
 mod copying;
-mod diverting;
 
 use super::Volume;
 use crate::disk::Stream;
@@ -17,7 +15,6 @@ use crate::group::mirror::DiskMode;
 use crate::group::rebalance::{Chunk, FileKey, Move, PlacementRecord, plan};
 use crate::group::{FileCopies, Group};
 use crate::meta::{Contents, PlacementKey};
-use claims::Claims;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -102,9 +99,6 @@ pub struct Rebalance {
     /// Files with moves whose commit may have happened.
     in_doubt: Mutex<BTreeSet<FileKey>>,
     running: Mutex<()>,
-    claims: Claims,
-    /// Held while moves become ready and are committed.
-    committing: Mutex<()>,
     /// Held while the disks of the group change.
     pub(super) disk_changes: Mutex<()>,
 }
