@@ -539,6 +539,19 @@ cellar_can_hash_distinct(PlannerInfo *root)
 		enable_hashagg && grouping_is_hashable(clause);
 }
 
+/* Returns the aggregation of the relation's rows for SELECT DISTINCT: groups without aggregates. */
+CellarAggregateSpec
+cellar_distinct_spec(PlannerInfo *root, const RelOptInfo *rel)
+{
+	return (CellarAggregateSpec)
+	{
+		.target = rel->reltarget,
+		.input = rel->reltarget,
+		.group_clause = CellarDistinctClause(root),
+		.distinct = true
+	};
+}
+
 /* Adds a path that merges the groups of a path for SELECT DISTINCT. */
 void
 cellar_add_final_distinct_path(PlannerInfo *root, RelOptInfo *distinct_rel, const CellarAggregateSpec *aggregation,
@@ -557,12 +570,7 @@ void
 cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 						 RelOptInfo *distinct_rel)
 {
-	CellarAggregateSpec aggregation = {
-		.target = rel->reltarget,
-		.input = rel->reltarget,
-		.group_clause = CellarDistinctClause(root),
-		.distinct = true
-	};
+	CellarAggregateSpec aggregation = cellar_distinct_spec(root, rel);
 	ListCell   *lc;
 
 	if (!cellar_can_hash_distinct(root) ||

@@ -101,33 +101,43 @@ cellar_set_member_target(PlannerInfo *root, CellarAggregateSpec *member, List *e
 	member->input = partial_input(root, target);
 }
 
-/* Returns whether the cell can scan the table. */
-static bool
-is_scannable_table(PlannerInfo *root, RelOptInfo *rel)
+/* Opens the table, and returns it if the cell can scan it, otherwise NULL. */
+static Relation
+open_scannable_table(PlannerInfo *root, RelOptInfo *rel)
 {
 	RangeTblEntry *rte = planner_rt_fetch(rel->relid, root);
 	Relation	relation;
-	bool		scannable;
 
 	if (!cellar_is_scannable(rel, rte))
-		return false;
+		return NULL;
 	relation = table_open(rte->relid, NoLock);
 	/* set_rel_pathlist has noted the reason when the scan is unsuitable. */
-	scannable = cellar_scan_unsuitable(root, rel, rte, relation) == NULL;
+	if (cellar_scan_unsuitable(root, rel, rte, relation) == NULL)
+		return relation;
 	table_close(relation, NoLock);
-	return scannable;
+	return NULL;
+}
+
+static bool
+is_scannable_table(PlannerInfo *root, RelOptInfo *rel)
+{
+	Relation	relation = open_scannable_table(root, rel);
+
+	if (relation == NULL)
+		return false;
+	table_close(relation, NoLock);
+	return true;
 }
 
 /* Returns the partial aggregation of a table's rows in the cell, or NULL. */
 Path *
 cellar_create_table_member_path(PlannerInfo *root, RelOptInfo *rel, const CellarAggregateSpec *member)
 {
-	Relation	relation;
+	Relation	relation = open_scannable_table(root, rel);
 	Path	   *path;
 
-	if (!is_scannable_table(root, rel))
+	if (relation == NULL)
 		return NULL;
-	relation = table_open(planner_rt_fetch(rel->relid, root)->relid, NoLock);
 	path = cellar_create_member_path(root, rel, relation, member);
 	table_close(relation, NoLock);
 	return path;
@@ -444,12 +454,7 @@ cellar_add_grouped_append_paths(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *
 void
 cellar_add_distinct_append_path(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *distinct_rel)
 {
-	CellarAggregateSpec aggregation = {
-		.target = rel->reltarget,
-		.input = rel->reltarget,
-		.group_clause = CellarDistinctClause(root),
-		.distinct = true
-	};
+	CellarAggregateSpec aggregation = cellar_distinct_spec(root, rel);
 	ListCell   *lc;
 
 	if (!cellar_can_hash_distinct(root))

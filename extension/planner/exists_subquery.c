@@ -11,8 +11,8 @@
  *			(SELECT l.part FROM lineitem l WHERE l.tax > 0 AND l.part IS NOT NULL GROUP BY l.part)
  *
  * PostgreSQL executes the second subquery once, and looks values up in a hash table.  It has such a
- * plan for some EXISTS, but below a nested loop it compares the costs for one outer row only.  Neither side of IN is NULL, so that IN,
- * as EXISTS, is never NULL.
+ * plan for some EXISTS, but below a nested loop it compares the costs for one outer row only.
+ * Neither side of IN is NULL, so that IN, as EXISTS, is never NULL.
  *
  *-------------------------------------------------------------------------
  */

@@ -366,12 +366,7 @@ cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *gr
 void
 cellar_add_distinct_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *distinct_rel)
 {
-	CellarAggregateSpec aggregation = {
-		.target = input_rel->reltarget,
-		.input = input_rel->reltarget,
-		.group_clause = CellarDistinctClause(root),
-		.distinct = true
-	};
+	CellarAggregateSpec aggregation = cellar_distinct_spec(root, input_rel);
 	LookupStep	step = {
 		.root = root,
 		.input_rel = input_rel,

@@ -226,6 +226,7 @@ extern const char *cellar_aggregation_unsuitable(PlannerInfo *root);
 extern List *cellar_distinct_private(const CellarDistinct *distinct);
 extern void cellar_estimate_groups(PlannerInfo *root, CellarAggregateSpec *aggregation, List *targetlist, double rows);
 extern bool cellar_can_hash_distinct(PlannerInfo *root);
+extern CellarAggregateSpec cellar_distinct_spec(PlannerInfo *root, const RelOptInfo *rel);
 extern void cellar_add_final_distinct_path(PlannerInfo *root, RelOptInfo *distinct_rel,
 										   const CellarAggregateSpec *aggregation, Path *path);
 extern void cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,

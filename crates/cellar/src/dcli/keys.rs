@@ -50,7 +50,7 @@ END { exit found ? 0 : 3 }
 "#;
 
 /// Returns the command that removes the key. The file with the other keys takes the place of the old one at once, so that an interruption
-/// locks nobody out. A symbolic link stays, and the file to which it leads is replaced.
+/// leaves the old keys or the new ones. If the file is a symbolic link, the link stays, and the file behind it is replaced.
 pub fn removal() -> Result<String, String> {
     let key = own_key()?;
     let mut words = key.split_ascii_whitespace();

@@ -65,6 +65,15 @@ enum Translation<'p> {
     Predicates(Vec<(usize, EncodedPredicate<'p>)>),
 }
 
+impl<'p> Translation<'p> {
+    /// The rows pass whose value passes the predicate, if any, and is not NULL.
+    fn of_column(column: &Column, attribute: &AttributeChunk, predicate: Option<EncodedPredicate<'p>>) -> Self {
+        let no_nulls = (attribute.nulls > 0).then_some(EncodedPredicate::Null { wanted: false });
+        let predicates = no_nulls.into_iter().chain(predicate);
+        Self::Predicates(predicates.map(|predicate| (column.attribute, predicate)).collect())
+    }
+}
+
 impl UnitScanner {
     /// Builds the encoded predicates of a span, and reads the bytes of the tested columns. Returns None if no row passes.
     pub(super) fn encoded_predicates<'p>(
@@ -187,9 +196,7 @@ impl UnitScanner {
                     }
                     _ => return Ok(Translation::None),
                 };
-                let no_nulls = (attribute.nulls > 0).then_some(EncodedPredicate::Null { wanted: false });
-                let predicates = no_nulls.into_iter().chain(predicate);
-                Ok(Translation::Predicates(predicates.map(|predicate| (column.attribute, predicate)).collect()))
+                Ok(Translation::of_column(column, attribute, predicate))
             }
             Kernel::Condition { .. } | Kernel::Expression { .. } | Kernel::Interpret(_) => {
                 self.translate_interpreted(scan, span, kernel, entries_max)
@@ -230,9 +237,7 @@ impl UnitScanner {
         let table = reader.test_list(scan.chunk(span.chunk), column.attribute, passes)?;
         let Some(table) = table.filter(|_| is_decided) else { return Ok(Translation::None) };
         let Ok(predicate) = of_table(table) else { return Ok(Translation::NoRowPasses) };
-        let no_nulls = (attribute.nulls > 0).then_some(EncodedPredicate::Null { wanted: false });
-        let predicates = no_nulls.into_iter().chain(predicate);
-        Ok(Translation::Predicates(predicates.map(|predicate| (column.attribute, predicate)).collect()))
+        Ok(Translation::of_column(column, attribute, predicate))
     }
 }
 

@@ -72,7 +72,7 @@ impl<'a> Container<'a> {
     }
 
     /// Whether the container is an array or a scalar.
-    pub fn is_array(&self) -> bool {
+    pub fn has_elements(&self) -> bool {
         self.header & ARRAY != 0
     }
 
@@ -153,7 +153,7 @@ impl<'a> Container<'a> {
 
     /// An element of an array or a scalar. None: the array has fewer elements.
     pub fn element(&self, index: usize) -> Result<Option<Item<'a>>, Undecided> {
-        if !self.is_array() || index >= self.count() {
+        if !self.has_elements() || index >= self.count() {
             return Ok(None);
         }
         self.item(index, self.start(index)?).map(Some)

@@ -149,7 +149,7 @@ fn type_of<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
 
 fn array_length<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let document = Container::parse(bytes(&args[0])?)?;
-    match document.is_array() && document.scalar()?.is_none() {
+    match document.has_elements() && document.scalar()?.is_none() {
         true => Ok(Value::Int(document.count() as i64)),
         false => Err(Undecided),
     }

@@ -1,8 +1,8 @@
 //! The functions and operators that the cell evaluates: the only list of what can be offloaded.
 //!
 //! A function is identified by the OID of its `pg_proc` row, which is the same in PostgreSQL 15 to 18. All functions
-//! are strict: the caller returns NULL if an argument is NULL. An input function stands for the cast of a text. A function returns [`Undecided`] where PostgreSQL would
-//! raise an error or where PostgreSQL's result is not certain. Source: `catalog/pg_proc.dat`.
+//! are strict: the caller returns NULL if an argument is NULL. A cast of text is a call of the type's input function. A function
+//! returns [`Undecided`] where PostgreSQL would raise an error or where PostgreSQL's result is not certain. Source: `catalog/pg_proc.dat`.
 
 mod compare;
 mod datetime;

@@ -5,7 +5,7 @@ use super::super::functions::{DatePart, FINITE_DATES, Operator};
 use super::super::lanes::{IS_NULL, Lanes, UNCERTAIN};
 use super::floats;
 use super::operand::{Operand, joined};
-use super::unary::bits_within;
+use super::unary::range_of;
 use crate::value::{Comparison, ValueKind};
 use crate::vectors::vectorized;
 
@@ -72,7 +72,7 @@ pub fn date_parts(part: DatePart, arg: &Lanes, mut buffer: Vec<i64>) -> Lanes {
 /// The bounds of the results. None: some result may overflow its type.
 fn result_bounds(operator: Operator, kind: ValueKind, left: (i64, i64), right: (i64, i64)) -> Option<(i64, i64)> {
     if matches!(operator, Operator::And | Operator::Or | Operator::Xor) {
-        return Some(bits_within(kind));
+        return Some(range_of(kind));
     }
     let is_finite = |(least, most): (i64, i64)| FINITE_DATES.contains(&least) && FINITE_DATES.contains(&most);
     if operator == Operator::DaysBetween && !(is_finite(left) && is_finite(right)) {

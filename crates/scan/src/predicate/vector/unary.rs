@@ -10,7 +10,7 @@ use crate::value::{ValueKind, float_key};
 pub fn apply(function: Unary, kind: ValueKind, scale: u32, arg: &Lanes, buffer: Vec<i64>) -> Lanes {
     let float = |bits: i64| f64::from_bits(bits as u64);
     let bits = |value: f64| value.to_bits() as i64;
-    let fits = within(kind);
+    let fits = range_of(kind);
     match function {
         Unary::Same => all(arg, buffer, arg.bounds, |value| value),
         Unary::Narrow if fits.0 <= arg.bounds.0 && arg.bounds.1 <= fits.1 => {
@@ -60,17 +60,12 @@ pub fn apply(function: Unary, kind: ValueKind, scale: u32, arg: &Lanes, buffer: 
 }
 
 /// The least and the greatest integer of a kind.
-fn within(kind: ValueKind) -> (i64, i64) {
+pub fn range_of(kind: ValueKind) -> (i64, i64) {
     match kind {
         ValueKind::Int2 => (i16::MIN.into(), i16::MAX.into()),
         ValueKind::Int4 => (i32::MIN.into(), i32::MAX.into()),
         _ => Lanes::ANY,
     }
-}
-
-/// The bounds of the results of an operation on the bits of integers.
-pub fn bits_within(kind: ValueKind) -> (i64, i64) {
-    within(kind)
 }
 
 /// Applies a function without errors, whose results are within `bounds`.
