@@ -190,6 +190,10 @@ scan_threads() {
     local settings="SET cellar.min_scan_size = 0; SET cellar.lookup_joins = off; SET max_parallel_workers_per_gather = 4; SET parallel_leader_participation = off"
     local scan="SELECT l_comment FROM lineitem WHERE l_orderkey % 1000 = 0 AND l_quantity < 3"
     local join="SELECT count(*), sum(q) FROM partsupp JOIN (SELECT l_partkey, sum(l_quantity) q FROM lineitem GROUP BY 1) s ON ps_partkey = l_partkey"
+    # Many groups with few and with many distinct values, and few groups.
+    local few="SELECT l_partkey, count(DISTINCT l_suppkey) c, sum(l_quantity) FROM lineitem GROUP BY 1 ORDER BY 2 DESC, 3, 1 LIMIT 40"
+    local many="SELECT l_orderkey, l_linenumber, count(DISTINCT l_comment), max(l_shipmode) FROM lineitem GROUP BY 1, 2"
+    local modes="SELECT l_shipmode, count(DISTINCT l_orderkey), sum(l_tax) FROM lineitem GROUP BY 1"
     local plan mode answers query
     plan=$(sql whole postgres -c "$settings" -c "EXPLAIN (COSTS OFF) $scan")
     check "threads of the cell replace parallel workers" test "$(grep -c 'Cell Threads: 4' <<<"$plan") $(grep -c Gather <<<"$plan")" = "1 0"
@@ -201,7 +205,7 @@ scan_threads() {
         gather != "" && /Cell Threads/ { found++ }
         /Gather/ { gather = RLENGTH }
         END { print found + 0 }' <<<"$plan")" = 0
-    for query in "$scan" "$join"; do
+    for query in "$scan" "$join" "$few" "$many" "$modes"; do
         answers=$(for mode in off on; do
             sql whole postgres -c "$settings; SET cellar.cell_offload_processing = $mode" -c "SELECT md5(string_agg(s::text, ' ' ORDER BY s::text)) FROM ($query) s" | tail -n 1
         done)

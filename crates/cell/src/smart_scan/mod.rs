@@ -270,7 +270,7 @@ impl SmartScan {
     /// Frees all memory that the scan does not need between two ranges. The caller must have sent the last frames.
     pub fn release_memory(&mut self) {
         self.workspace.release();
-        self.writer = ResultWriter::new();
+        self.writer.release_memory();
         self.unit = None;
         self.xids.forget();
     }

@@ -9,6 +9,7 @@ use super::functions::{Finish, OutputKind, StateKind, find};
 use super::groups::{DISCARD, GroupTable, hash};
 use super::key::{Key, RowCodes, encoded_codes};
 use super::partial::stride;
+use super::partitions::Partitions;
 use super::seen::SeenEntries;
 use super::state::State;
 use super::value_set::{Pair, ValueSet};
@@ -155,6 +156,14 @@ impl DistinctValues {
         self.seen = SeenEntries::default();
     }
 
+    /// Removes all values and prepares the table for this many values.
+    pub fn restart(&mut self, values: usize) {
+        if self.strings.string_bytes() > 0 {
+            self.strings.clear();
+        }
+        self.set.restart(values);
+    }
+
     /// The number of values in all sets.
     pub fn len(&self) -> usize {
         self.set.len()
@@ -238,6 +247,7 @@ impl DistinctValues {
 
     /// Adds the sets of another table: `groups[i]` is the group of the other table's group `i`.
     pub fn absorb(&mut self, plan: &DistinctPlan, other: &Self, groups: &[u32]) {
+        self.set.reserve(other.len());
         self.absorb_pairs(plan, other, other.set.iter().map(|[code, group]| [code, groups[group as usize].into()]));
     }
 
@@ -255,14 +265,16 @@ impl DistinctValues {
         }
     }
 
-    /// The pairs of codes and `groups[i]` in place of group `i`, and the partition of each pair among `count` partitions, a power of two
-    /// of at most 65,536. Equal pairs of different tables have the same partition.
-    pub fn partition(&self, plan: &DistinctPlan, groups: &[u32], count: usize) -> impl Iterator<Item = (Pair, u16)> {
-        self.set.iter().map(move |[code, group]| {
-            let group = u64::from(groups[group as usize]);
+    /// The pairs of codes and `groups[i]` in place of group `i`, in `count` partitions, a power of two of at most 65,536. Equal pairs of
+    /// different tables have the same partition.
+    pub fn partition(&self, plan: &DistinctPlan, groups: &[u32], count: usize) -> Partitions<Pair> {
+        let pairs = || self.set.iter().map(|[code, group]| [code, u64::from(groups[group as usize])]);
+        let mut numbers = Vec::with_capacity(self.len());
+        numbers.extend(pairs().map(|[code, group]| {
             let value = plan.argument.table_independent(code, &self.strings);
-            ([code, group], (hash([value, group].into_iter()) as usize & (count - 1)) as u16)
-        })
+            (hash([value, group].into_iter()) as usize & (count - 1)) as u16
+        }));
+        Partitions::new(pairs(), &numbers, count)
     }
 
     /// The groups and the codes of their values.

@@ -5,6 +5,7 @@
 //! Group 0, [`DISCARD`], receives rows that are not aggregated here.
 
 use super::strings::{StringTable, mix};
+use super::zeroed::zeroed;
 use crate::predicate::{CodeEncoding, EncodedColumn};
 use crate::vectors::{InstructionSet, vectorized};
 use smallvec::SmallVec;
@@ -249,8 +250,12 @@ impl GroupTable {
     pub fn reserve(&mut self, groups: usize) {
         let slots = slots_for(groups);
         if self.groups == 1 && slots > self.slots.len() {
-            self.slots.clear();
-            self.slots.resize(slots, 0);
+            if slots > self.slots.capacity() {
+                self.slots = zeroed(slots);
+            } else {
+                self.slots.clear();
+                self.slots.resize(slots, 0);
+            }
         }
     }
 
@@ -483,7 +488,7 @@ impl GroupTable {
 
     /// Doubles the number of slots. Groups keep their order by tag, so slots are written nearly in sequence.
     fn grow(&mut self) {
-        let slots = vec![0; self.slots.len() * 2];
+        let slots = zeroed(self.slots.len() * 2);
         let mask = slots.len() - 1;
         let old = std::mem::replace(&mut self.slots, slots);
         for found in old.into_iter().filter(|found| *found != 0) {

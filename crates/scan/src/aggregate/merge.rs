@@ -4,13 +4,18 @@
 //! threads share one [`GroupMerge`], and the table of merged groups fits into a processor's cache. Only groups that several aggregators
 //! may have are merged: the others are written from their aggregator, so that their keys are not copied. If the aggregators contain all
 //! rows of the scan, a merged partition contains complete groups, and the merge omits the groups that the backend does not need.
+//!
+//! With DISTINCT, a partition has the distinct values of its groups, too, and all of its groups are merged. The merge then returns complete
+//! groups only, so all memory is acquired before.
 
 use super::aggregator::Aggregator;
+use super::distinct::DistinctPlan;
 use super::partitions::Partitions;
 use super::plan::AggregationPlan;
+use super::value_set::Pair;
 use super::{MAGNITUDE_SUM_MAX, ROWS_MAX};
 use crate::batch::ResultWriter;
-use crate::memory::Grant;
+use crate::memory::{Account, Grant};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,11 +23,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const GROUPS_MIN: usize = 16 << 10;
 /// Groups of all aggregators in a partition: their keys and states fit into the second-level cache.
 const PARTITION_GROUPS: usize = 8 << 10;
+/// The same for their distinct values.
+const PARTITION_VALUES: usize = 16 << 10;
 const PARTITIONS_MAX: usize = 512;
 /// First groups of merged partitions are reduced to the needed number when there are this many times as many.
 const SURVIVORS_FACTOR: usize = 4;
 /// Bytes per group of [`PartitionedGroups`].
 const PARTITIONED_GROUP_BYTES: usize = 2 * size_of::<u32>();
+/// The same with DISTINCT.
+const DISTINCT_GROUP_BYTES: usize = PARTITIONED_GROUP_BYTES + size_of::<u32>() + size_of::<u16>();
+/// Bytes per distinct value of [`PartitionedGroups`].
+const PARTITIONED_VALUE_BYTES: usize = size_of::<Pair>() + size_of::<u16>();
 /// Entries of [`SharedHashes`] per group of a partition: one group in eight is merged although no other aggregator has the group.
 const ENTRIES_PER_GROUP: usize = 8;
 
@@ -45,9 +56,12 @@ struct Source<'a> {
 
 /// The groups of a source, by partition.
 struct PartitionedGroups {
-    partitions: Partitions,
+    /// Groups are numbered from 1.
+    partitions: Partitions<u32>,
     /// The upper half of the hash of each group's keys.
     hashes: Vec<u32>,
+    /// With DISTINCT: the codes of the values of each partition's groups, with the position of the group in the partition.
+    values: Option<Partitions<Pair>>,
 }
 
 /// Which key hashes of a partition several sources have. An entry stands for all hashes with the same lower bits.
@@ -60,8 +74,9 @@ struct SharedHashes {
 const SEVERAL: u16 = u16::MAX;
 
 impl<'a> GroupMerge<'a> {
-    /// Returns the aggregators if partitions do not pay: with few groups, groups in one aggregator only, aggregates with DISTINCT, sums
-    /// that might overflow, or without memory for the partitions.
+    /// Returns the aggregators if partitions do not pay or are not possible: with few groups, groups in one aggregator only, sums that might
+    /// overflow, or without memory for the partitions. With DISTINCT also if groups have many values, for which
+    /// [`Aggregator::merge_distinct`] is better, or if rows of the scan are missing.
     pub fn new(
         plan: &'a AggregationPlan,
         aggregators: Vec<&'a mut Aggregator>,
@@ -83,18 +98,22 @@ impl<'a> GroupMerge<'a> {
         let filled = aggregators.iter().filter(|aggregator| aggregator.rows() > 0).count();
         let pays = groups >= groups_min
             && filled > 1
-            && plan.distinct.is_none()
             && rows <= ROWS_MAX
             && magnitude <= MAGNITUDE_SUM_MAX
-            && aggregators.iter_mut().all(|aggregator| aggregator.reserve(PARTITIONED_GROUP_BYTES));
+            && match &plan.distinct {
+                Some(distinct) => complete && can_merge_values(distinct, &mut aggregators),
+                None => aggregators.iter_mut().all(|aggregator| aggregator.reserve(PARTITIONED_GROUP_BYTES)),
+            };
         if !pays {
             return Err(aggregators);
         }
+        let values: usize = aggregators.iter().map(|aggregator| aggregator.distinct_count()).sum();
         let sources = aggregators.into_iter().map(|aggregator| Source { aggregator, groups: OnceLock::new() });
+        let partitions = (groups / PARTITION_GROUPS.min(groups_min.max(1))).max(values / PARTITION_VALUES);
         Ok(Self {
             plan,
             sources: sources.collect(),
-            partitions: (groups / PARTITION_GROUPS.min(groups_min.max(1))).next_power_of_two().min(PARTITIONS_MAX),
+            partitions: partitions.next_power_of_two().min(PARTITIONS_MAX),
             complete,
             next_source: AtomicUsize::new(0),
             next_partition: AtomicUsize::new(0),
@@ -124,7 +143,11 @@ impl<'a> GroupMerge<'a> {
             source.groups(self.plan, self.partitions);
         }
         let Some(first) = self.sources.first() else { return Ok(0) };
-        let account = first.aggregator.account();
+        // With DISTINCT, the memory was acquired for the sources.
+        let account = match &self.plan.distinct {
+            Some(_) => &Account::unlimited(),
+            None => first.aggregator.account(),
+        };
         let mut merger = PartitionMerger {
             merge: self,
             top_groups: self.plan.pruning.as_ref().and_then(|pruning| pruning.top_groups()).filter(|_| self.complete),
@@ -138,7 +161,10 @@ impl<'a> GroupMerge<'a> {
             if number >= self.partitions {
                 break;
             }
-            merger.merge_partition(number, out, send)?;
+            match &self.plan.distinct {
+                Some(distinct) => merger.merge_values(distinct, number, out, send)?,
+                None => merger.merge_partition(number, out, send)?,
+            }
         }
         merger.written += merger.survivors.write(self.plan, true, out, send)?;
         Ok(merger.written)
@@ -159,7 +185,40 @@ struct PartitionMerger<'a> {
     written: u64,
 }
 
+/// Acquires the memory for a merge of groups with their distinct values. False: there is not enough, or the merge is not possible or does
+/// not pay.
+fn can_merge_values(distinct: &DistinctPlan, aggregators: &mut [&mut Aggregator]) -> bool {
+    !Aggregator::has_many_values(aggregators)
+        && !aggregators.iter().any(|aggregator| aggregator.may_discard())
+        && aggregators.iter_mut().all(|aggregator| {
+            let bytes =
+                aggregator.group_count() * DISTINCT_GROUP_BYTES + aggregator.distinct_count() * PARTITIONED_VALUE_BYTES;
+            aggregator.reserve_copy(distinct, bytes)
+        })
+}
+
 impl PartitionMerger<'_> {
+    /// Merges the groups of a partition with their distinct values, and writes those that the backend needs.
+    fn merge_values<E>(
+        &mut self,
+        distinct: &DistinctPlan,
+        number: usize,
+        out: &mut ResultWriter,
+        send: &mut dyn FnMut(&mut ResultWriter) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let GroupMerge { plan, sources, partitions, .. } = self.merge;
+        let parts = sources.iter().map(|source| (source, source.groups(plan, *partitions).get(number)));
+        let parts: Vec<_> = parts.collect();
+        let count = |count: fn((&[u32], &[Pair])) -> usize| parts.iter().map(|(_, part)| count(*part)).sum();
+        self.merged.reserve_groups(count(|(groups, _)| groups.len()), count(|(_, values)| values.len()));
+        for (source, (groups, values)) in parts {
+            let merged = self.merged.absorb_with_values(plan, (source.aggregator, groups), (distinct, values));
+            assert!(merged, "the sums of all sources fit together, and memory was acquired for them");
+        }
+        self.written += self.merged.write(plan, true, out, send)?;
+        Ok(())
+    }
+
     fn merge_partition<E>(
         &mut self,
         number: usize,
@@ -181,7 +240,7 @@ impl PartitionMerger<'_> {
         });
         let split: Vec<_> = split.collect();
 
-        self.merged.reserve_groups(split.iter().map(|(_, shared, _)| shared.len()).sum());
+        self.merged.reserve_groups(split.iter().map(|(_, shared, _)| shared.len()).sum(), 0);
         let mut rest = Vec::new();
         for (source, shared, single) in &split {
             if !shared.is_empty() && !self.merged.absorb(plan, source, shared) {
@@ -265,15 +324,36 @@ impl Source<'_> {
             let hashes = self.aggregator.key_hashes(plan);
             let (numbers, hashes): (Vec<u16>, Vec<u32>) =
                 hashes.map(|hash| ((hash as usize & (count - 1)) as u16, (hash >> 32) as u32)).unzip();
-            PartitionedGroups { partitions: Partitions::new(&numbers, count), hashes }
+            let partitions = Partitions::new(1.., &numbers, count);
+            let values = plan.distinct.is_some().then(|| self.values(&partitions, &numbers, count));
+            PartitionedGroups { partitions, hashes, values }
         })
+    }
+
+    /// The distinct values by the partition of their group. `numbers` has the partition of each group.
+    fn values(&self, partitions: &Partitions<u32>, numbers: &[u16], count: usize) -> Partitions<Pair> {
+        let mut positions = vec![0u32; numbers.len() + 1];
+        for number in 0..count {
+            for (position, group) in (0..).zip(partitions.get(number)) {
+                positions[*group as usize] = position;
+            }
+        }
+        let values = || self.aggregator.distinct_values();
+        let mut value_numbers = Vec::with_capacity(self.aggregator.distinct_count());
+        value_numbers.extend(values().map(|(group, _)| numbers[group - 1]));
+        Partitions::new(values().map(|(group, code)| [code, positions[group].into()]), &value_numbers, count)
     }
 }
 
 impl PartitionedGroups {
+    /// The groups of a partition, and their distinct values.
+    fn get(&self, number: usize) -> (&[u32], &[Pair]) {
+        let values = self.values.as_ref().map_or(&[][..], |values| values.get(number));
+        (self.partitions.get(number), values)
+    }
+
     /// The hashes of the groups of a partition.
     fn hashes_of(&self, number: usize) -> impl Iterator<Item = u32> {
-        // Groups are numbered from 1.
         self.partitions.get(number).iter().map(|group| self.hashes[*group as usize - 1])
     }
 }
@@ -333,11 +413,11 @@ mod tests {
     #[test]
     fn partitions_have_each_group_once() {
         let numbers: Vec<u16> = (0..1000u16).map(|group| group * 7 % 13 % 8).collect();
-        let partitions = Partitions::new(&numbers, 16);
+        let partitions = Partitions::new(1.., &numbers, 16);
         for number in 0..16 {
             let expected = (1..).zip(&numbers).filter(|(_, own)| **own == number).map(|(group, _)| group);
             assert_eq!(partitions.get(number.into()), expected.collect::<Vec<u32>>());
         }
-        assert_eq!(Partitions::new(&[], 4).get(3), []);
+        assert_eq!(Partitions::<u32>::new(1.., &[], 4).get(3), []);
     }
 }

@@ -28,6 +28,7 @@ mod state;
 mod strings;
 mod total;
 mod value_set;
+mod zeroed;
 
 pub use aggregator::{Aggregator, DistinctMerge};
 pub use functions::{groupable_type, offloadable_aggregate, prunable_aggregate};

@@ -17,7 +17,7 @@ use std::cell::Cell;
 use std::cmp::Ordering;
 
 /// The best groups are selected from this many more candidates at a time.
-const CANDIDATES: usize = 1024;
+const CANDIDATES: usize = 128;
 
 /// An output of an aggregation.
 #[derive(Debug, Clone, Copy)]

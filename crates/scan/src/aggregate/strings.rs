@@ -2,6 +2,8 @@
 //!
 //! All strings are stored one after another, so that a list of many strings needs few allocations.
 
+use super::zeroed::zeroed;
+
 /// Slots of an empty table.
 const SLOTS_MIN: usize = 64;
 /// Bytes of a string's length, which precedes the string.
@@ -141,7 +143,7 @@ impl StringTable {
         if wanted <= self.slots.len() {
             return;
         }
-        let old = std::mem::replace(&mut self.slots, vec![Slot::default(); wanted]);
+        let old = std::mem::replace(&mut self.slots, zeroed(wanted));
         let mask = wanted - 1;
         for found in old.into_iter().filter(|found| found.next != 0) {
             let mut at = self.first_slot(found.tag);

@@ -62,6 +62,13 @@ impl ResultWriter {
         self.has_results = false;
     }
 
+    /// Frees the buffers. The frames must have been sent. [`Self::has_results`] does not change: groups that a scan writes before it
+    /// frees memory do not contain all rows of the range, and neither do those that it writes later.
+    pub fn release_memory(&mut self) {
+        debug_assert!(self.rows == 0);
+        *self = Self { has_results: self.has_results, ..Self::default() };
+    }
+
     /// Whether rows, groups or passed-through blocks were written since the start of the range.
     pub fn has_results(&self) -> bool {
         self.has_results
@@ -320,3 +327,20 @@ fn begin_frame(frames: &mut AlignedBuffer, bytes: usize) -> &mut [u8] {
 }
 
 const _: () = assert!(BATCH_BYTES_TARGET > BLOCK_BYTES && FRAME_HEADER_BYTES.is_multiple_of(8));
+
+#[cfg(test)]
+mod tests {
+    use super::{PassthruReason, ResultWriter};
+
+    #[test]
+    fn a_writer_that_frees_its_buffers_still_has_results() {
+        let mut writer = ResultWriter::new();
+        writer.release_memory();
+        assert!(!writer.has_results());
+        writer.passthru(0, PassthruReason::Visibility);
+        writer.release_memory();
+        assert!(writer.has_results(), "a range is not complete because its first frames were sent");
+        writer.start_range();
+        assert!(!writer.has_results());
+    }
+}

@@ -1,9 +1,11 @@
 //! Merges the groups of several aggregators.
 
 use super::Aggregator;
+use crate::aggregate::distinct::DistinctPlan;
 use crate::aggregate::groups::DISCARD;
 use crate::aggregate::plan::AggregationPlan;
 use crate::aggregate::state::State;
+use crate::aggregate::value_set::Pair;
 use crate::aggregate::{MAGNITUDE_SUM_MAX, ROWS_MAX, RUN_ROWS};
 use crate::batch::ResultWriter;
 
@@ -68,6 +70,22 @@ impl Aggregator {
             own.insert(0, DISCARD);
             self.distinct.absorb(distinct, &other.distinct, &own);
         }
+        true
+    }
+
+    /// As [`Self::absorb`], for some groups of an aggregator with DISTINCT. `values` are pairs of a code and the position of a group in
+    /// `groups`.
+    pub(in crate::aggregate) fn absorb_with_values(
+        &mut self,
+        plan: &AggregationPlan,
+        (other, groups): (&Self, &[u32]),
+        (distinct, values): (&DistinctPlan, &[Pair]),
+    ) -> bool {
+        let copied = other.distinct.bytes_with(0) / other.distinct.len().max(1) * values.len();
+        let value_bytes = self.distinct.bytes_with(values.len()) + copied;
+        let Some(own) = self.absorb_states(plan, other, groups, value_bytes) else { return false };
+        let values = values.iter().map(|[code, position]| [*code, own[*position as usize].into()]);
+        self.distinct.absorb_pairs(distinct, &other.distinct, values);
         true
     }
 

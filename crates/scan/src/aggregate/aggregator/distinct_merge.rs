@@ -23,8 +23,8 @@ const VALUES_PER_STATE_MIN: usize = 4;
 /// Values of all sets in a partition, which fits into the second-level cache.
 const PARTITION_VALUES: usize = 16 << 10;
 const PARTITIONS_MAX: usize = 512;
-/// Bytes of a value in [`PartitionedValues`], and in the set of a partition.
-const VALUE_BYTES: usize = 3 * size_of::<Pair>() + size_of::<u16>() + size_of::<u32>();
+/// Bytes of a value in its partition, and in the set of the partition.
+const VALUE_BYTES: usize = 3 * size_of::<Pair>() + size_of::<u16>();
 
 /// A merge that threads share.
 pub struct DistinctMerge<'a> {
@@ -43,14 +43,8 @@ struct Source<'a> {
     values: &'a DistinctValues,
     /// The merged group of each group.
     groups: Vec<u32>,
-    /// Set by the first thread that needs the partitions.
-    partitioned: OnceLock<PartitionedValues>,
-}
-
-/// The values of a source, with merged groups.
-struct PartitionedValues {
-    pairs: Vec<Pair>,
-    partitions: Partitions,
+    /// The values, with merged groups. Set by the first thread that needs the partitions.
+    partitioned: OnceLock<Partitions<Pair>>,
 }
 
 impl Aggregator {
@@ -75,11 +69,10 @@ impl Aggregator {
         let Some(distinct) = &plan.distinct else { return };
         aggregators.sort_by_key(|aggregator| Reverse(aggregator.distinct.len()));
         let values: usize = aggregators.iter().map(|aggregator| aggregator.distinct.len()).sum();
-        let groups = aggregators.iter().map(|aggregator| aggregator.group_count()).max().unwrap_or(0);
         let rows: u64 = aggregators.iter().map(|aggregator| aggregator.rows).sum();
         let magnitude = aggregators.iter().fold(0u128, |sum, aggregator| sum.saturating_add(aggregator.magnitude));
         let pays = values >= values_min
-            && values / VALUES_PER_STATE_MIN / aggregators.len().max(1) >= groups
+            && Self::has_many_values(aggregators)
             && aggregators.iter().filter(|aggregator| aggregator.rows > 0).count() > 1
             && rows <= ROWS_MAX
             && magnitude <= MAGNITUDE_SUM_MAX
@@ -125,6 +118,13 @@ impl Aggregator {
         others.iter_mut().for_each(|other| other.discard(plan));
     }
 
+    /// Whether there are enough distinct values per group for each thread to have states of all groups.
+    pub(in crate::aggregate) fn has_many_values(aggregators: &[&mut Self]) -> bool {
+        let values: usize = aggregators.iter().map(|aggregator| aggregator.distinct.len()).sum();
+        let groups = aggregators.iter().map(|aggregator| aggregator.group_count()).max().unwrap_or(0);
+        values / VALUES_PER_STATE_MIN / aggregators.len().max(1) >= groups
+    }
+
     /// Acquires memory to copy the values.
     fn reserve_values(&mut self) -> bool {
         let bytes = self.bytes() + self.distinct.len() * VALUE_BYTES;
@@ -140,17 +140,16 @@ impl DistinctMerge<'_> {
             source.partitioned(self.plan, self.partitions);
         }
         let mut states = self.plan.new_states(self.groups);
+        let mut merged = DistinctValues::default();
         loop {
             let number = next(&self.next_partition);
             if number >= self.partitions {
                 break;
             }
-            let mut merged = DistinctValues::default();
-            for source in &self.sources {
-                let PartitionedValues { pairs, partitions } = source.partitioned(self.plan, self.partitions);
-                // Items are numbered from 1.
-                let pairs = partitions.get(number).iter().map(|item| pairs[*item as usize - 1]);
-                merged.absorb_pairs(self.plan, source.values, pairs);
+            let parts = self.sources.iter().map(|source| source.partitioned(self.plan, self.partitions).get(number));
+            merged.restart(parts.clone().map(<[Pair]>::len).sum());
+            for (source, pairs) in self.sources.iter().zip(parts) {
+                merged.absorb_pairs(self.plan, source.values, pairs.iter().copied());
             }
             merged.add_to(&mut states);
         }
@@ -161,10 +160,7 @@ impl DistinctMerge<'_> {
 }
 
 impl Source<'_> {
-    fn partitioned(&self, plan: &DistinctPlan, count: usize) -> &PartitionedValues {
-        self.partitioned.get_or_init(|| {
-            let (pairs, numbers): (Vec<Pair>, Vec<u16>) = self.values.partition(plan, &self.groups, count).unzip();
-            PartitionedValues { pairs, partitions: Partitions::new(&numbers, count) }
-        })
+    fn partitioned(&self, plan: &DistinctPlan, count: usize) -> &Partitions<Pair> {
+        self.partitioned.get_or_init(|| self.values.partition(plan, &self.groups, count))
     }
 }

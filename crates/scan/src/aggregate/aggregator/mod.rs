@@ -10,7 +10,7 @@ mod output;
 pub use distinct_merge::DistinctMerge;
 
 use super::argument::Vector;
-use super::distinct::DistinctValues;
+use super::distinct::{DistinctPlan, DistinctValues};
 use super::groups::{DISCARD, GroupTable, RowGroups, hash};
 use super::key::RowCodes;
 use super::plan::{AggregationPlan, LinearArgument, StateSpec};
@@ -203,9 +203,31 @@ impl Aggregator {
         self.is_granted(bytes)
     }
 
-    /// Prepares the table for this many groups.
-    pub(in crate::aggregate) fn reserve_groups(&mut self, groups: usize) {
+    /// Acquires memory for a copy of the groups with their distinct values and the states of the aggregates with DISTINCT, and `bytes`.
+    pub(in crate::aggregate) fn reserve_copy(&mut self, distinct: &DistinctPlan, bytes: usize) -> bool {
+        let bytes = 2 * self.bytes() + distinct.state_bytes(self.table.len()) + bytes;
+        self.is_granted(bytes)
+    }
+
+    /// Prepares an empty aggregator for this many groups and distinct values.
+    pub(in crate::aggregate) fn reserve_groups(&mut self, groups: usize, values: usize) {
         self.table.reserve(groups);
+        self.distinct.restart(values);
+    }
+
+    /// The groups and the codes of their distinct values.
+    pub(in crate::aggregate) fn distinct_values(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.distinct.values()
+    }
+
+    /// The number of distinct values of all groups.
+    pub(in crate::aggregate) fn distinct_count(&self) -> usize {
+        self.distinct.len()
+    }
+
+    /// Whether rows or merged groups may be discarded, because a state might overflow.
+    pub(in crate::aggregate) fn may_discard(&self) -> bool {
+        self.states.iter().any(State::may_discard)
     }
 
     /// A hash of each group's keys, which equal keys of different aggregators share. The slots of a [`GroupTable`] do not depend on its
