@@ -27,6 +27,7 @@ int			cellar_min_scan_size = 1024;
 double		cellar_cost_factor = 1.0;
 double		cellar_cell_page_cost = 0.3;
 double		cellar_returned_page_cost = 2.8;
+double		cellar_cached_fraction = -1;
 bool		cellar_auto_compression = true;
 int			cellar_compression_naptime = 60;
 char	   *cellar_awr_database = NULL;
@@ -168,6 +169,16 @@ cellar_define_settings(void)
 							 &cellar_returned_page_cost,
 							 2.8,
 							 0.0, DBL_MAX,
+							 PGC_USERSET,
+							 GUC_EXPLAIN,
+							 NULL, NULL, NULL);
+
+	DefineCustomRealVariable("cellar.cached_fraction",
+							 "Sets which fraction of a table and its indexes the planner assumes to be in shared buffers.",
+							 "At -1, the planner takes a sample of the pages in shared buffers and in the kernel's page cache.",
+							 &cellar_cached_fraction,
+							 -1,
+							 -1.0, 1.0,
 							 PGC_USERSET,
 							 GUC_EXPLAIN,
 							 NULL, NULL, NULL);

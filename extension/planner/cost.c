@@ -66,6 +66,10 @@
 #define LINK_COST				0.001	/* per leaf page, to follow its link */
 #define THREADS_PAGES_MIN		1024	/* of the table, for each cell thread */
 
+#define UNIT_VALUE_COST			0.0015	/* per decoded value of a returned column of
+										 * a compression unit */
+#define UNIT_BLOCK_ROWS			1024	/* rows whose values are decoded together */
+
 #define CLUSTERED_CORRELATION	0.9
 
 /* As get_parallel_divisor, which is not exported. */
@@ -172,6 +176,24 @@ cell_row_cost(PlannerInfo *root, const CellarScanSpec *scan, const QualCost *sto
 	double		fraction = CELL_CPU_FRACTION * Max(Min(scan->stored_fraction, 1), UNIT_ROW_FRACTION);
 
 	return fraction * (cpu_tuple_cost + storage->per_tuple) + cellar_interpreted_cost(root, scan->storage);
+}
+
+/*
+ * Returns the cell's cost of decoding values of returned columns, in compression units, for rows
+ * that are not returned: the values of a block of rows are decoded if one of the rows is
+ * returned.  The limit keeps Smart Scans of all columns below sequential scans, whose pages
+ * the cell would have to rebuild.
+ */
+static Cost
+decoded_values_cost(const CellarScanSpec *scan, double seq_page, double rows_returned)
+{
+	RelOptInfo *rel = scan->rel;
+	double		fraction = rel->tuples > 0 ? Min(rows_returned / rel->tuples, 1) : 0;
+	double		decoded = rel->tuples * (1 - pow(1 - fraction, UNIT_BLOCK_ROWS) - fraction);
+	Cost		limit = 0.5 * (seq_page * rel->pages + cpu_tuple_cost * rel->tuples);
+
+	return (1 - Min(scan->stored_fraction, 1)) *
+		Min(UNIT_VALUE_COST * bms_num_members(cellar_needed_attributes(rel, scan->filter)) * decoded, limit);
 }
 
 /*
@@ -285,6 +307,7 @@ cellar_cost_scan(PlannerInfo *root, Path *path, const CellarScanSpec *scan)
 	/* Work in PostgreSQL */
 	if (top == NULL)
 		rows_returned *= scan->join_filter_fraction;
+	cell_run += decoded_values_cost(scan, seq_page, rows_returned);
 	cpu_run = (RETURNED_ROW_FRACTION * cpu_tuple_cost + filter_cost.per_tuple +
 			   seq_page * returned_bytes_cost(root, scan)) * rows_returned;
 	cpu_run += path->pathtarget->cost.per_tuple * path->rows;
