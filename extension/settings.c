@@ -23,7 +23,7 @@ int			cellar_lookup_table_rows = 1048576;
 bool		cellar_unnest_subqueries_enabled = true;
 int			cellar_plan_display = CELLAR_DISPLAY_AUTO;
 bool		cellar_simulate_offload = false;
-int			cellar_min_scan_size = 1024;
+int			cellar_min_scan_size = 128;
 double		cellar_cost_factor = 1.0;
 double		cellar_cell_page_cost = 0.3;
 double		cellar_returned_page_cost = 2.8;
@@ -137,7 +137,7 @@ cellar_define_settings(void)
 							"Sets the minimum size of a table for Smart Scan.",
 							"PostgreSQL scans smaller tables itself.",
 							&cellar_min_scan_size,
-							(8 * 1024 * 1024) / BLCKSZ,
+							(1024 * 1024) / BLCKSZ,
 							0, INT_MAX / 3,
 							PGC_USERSET,
 							GUC_UNIT_BLOCKS | GUC_EXPLAIN,

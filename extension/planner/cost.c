@@ -40,6 +40,7 @@
 #include "optimizer/optimizer.h"
 #include "optimizer/paths.h"
 #include "optimizer/plancat.h"
+#include "optimizer/restrictinfo.h"
 #include "optimizer/tlist.h"
 #include "parser/parsetree.h"
 #include "utils/lsyscache.h"
@@ -168,14 +169,19 @@ cost_cell_pages(const CellarScanSpec *scan, double seq_page, Cost *read, Cost *c
  * Returns the cell's cost of decoding a row and evaluating the storage predicate,
  * whose cost in PostgreSQL is given.  Kernels evaluate conditions over encoded
  * values of compression units.  Other expressions are interpreted, at the same cost
- * for all tables.
+ * for all tables.  values are group keys and aggregates that are computed for the row.
  */
 static Cost
-cell_row_cost(PlannerInfo *root, const CellarScanSpec *scan, const QualCost *storage)
+cell_row_cost(PlannerInfo *root, const CellarScanSpec *scan, const QualCost *storage, List *values)
 {
-	double		fraction = CELL_CPU_FRACTION * Max(Min(scan->stored_fraction, 1), UNIT_ROW_FRACTION);
+	double		stored = Min(scan->stored_fraction, 1);
+	Cost		cost = CELL_CPU_FRACTION * Max(stored, UNIT_ROW_FRACTION) * (cpu_tuple_cost + storage->per_tuple) +
+		cellar_interpreted_cost(root, scan->storage);
 
-	return fraction * (cpu_tuple_cost + storage->per_tuple) + cellar_interpreted_cost(root, scan->storage);
+	if (stored < 1)
+		cost += (1 - stored) * cellar_strings_cost(root, scan->rel,
+												   list_concat(extract_actual_clauses(scan->storage, false), values));
+	return cost;
 }
 
 /*
@@ -289,7 +295,7 @@ cellar_cost_scan(PlannerInfo *root, Path *path, const CellarScanSpec *scan)
 
 	/* Work in the cell */
 	cost_cell_pages(scan, seq_page, &disk_run, &cell_run);
-	cell_run += cell_row_cost(root, scan, &storage_cost) * rel->tuples;
+	cell_run += cell_row_cost(root, scan, &storage_cost, NIL) * rel->tuples;
 	if (top != NULL)
 	{
 		double		shares = divisor * scan->threads;
@@ -307,7 +313,8 @@ cellar_cost_scan(PlannerInfo *root, Path *path, const CellarScanSpec *scan)
 	/* Work in PostgreSQL */
 	if (top == NULL)
 		rows_returned *= scan->join_filter_fraction;
-	cell_run += decoded_values_cost(scan, seq_page, rows_returned);
+	cell_run += decoded_values_cost(scan, seq_page, rows_returned) +
+		(1 - Min(scan->stored_fraction, 1)) * cellar_strings_cost(root, rel, rel->reltarget->exprs) * rows_returned;
 	cpu_run = (RETURNED_ROW_FRACTION * cpu_tuple_cost + filter_cost.per_tuple +
 			   seq_page * returned_bytes_cost(root, scan)) * rows_returned;
 	cpu_run += path->pathtarget->cost.per_tuple * path->rows;
@@ -534,9 +541,10 @@ cellar_cost_aggregate(PlannerInfo *root, Path *path, const CellarAggregateSpec *
 	cost_qual_eval(&storage_cost, scan->storage, root);
 
 	cost_cell_pages(scan, seq_page, &read, &cpu);
-	cpu += cell_row_cost(root, scan, &storage_cost) *
+	cpu += cell_row_cost(root, scan, &storage_cost, aggregation->target->exprs) *
 		(scan->index != NULL ? scan->index->tuples : rel->tuples) +
-		CELL_CPU_FRACTION * cellar_aggregated_row_cost(aggregation) * aggregated_rows(aggregation) +
+		(CELL_CPU_FRACTION * cellar_aggregated_row_cost(aggregation) +
+		 cellar_interpreted_values_cost(root, aggregation->target->exprs)) * aggregated_rows(aggregation) +
 		cpu_tuple_cost * Max(path->rows, groups_of_threads(aggregation));
 	cpu /= scan->threads;
 	cpu += (RETURNED_ROW_FRACTION * cpu_tuple_cost +

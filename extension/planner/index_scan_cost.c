@@ -127,6 +127,20 @@ bitmap_index(const Path *path)
 	return (const IndexPath *) path;
 }
 
+/* Returns how many entries of the index a scan tests: all, without a condition on the first column. */
+static double
+tested_entries(const IndexPath *path, double rows)
+{
+	ListCell   *lc;
+
+	foreach(lc, path->indexclauses)
+	{
+		if (lfirst_node(IndexClause, lc)->indexcol == 0)
+			return rows;
+	}
+	return Max(rows, path->indexinfo->tuples);
+}
+
 /* The corrections of a table, while its paths are corrected. */
 typedef struct Correction
 {
@@ -167,7 +181,9 @@ correction(const Correction *correct, Path *path)
 		return 0;
 	rows = selectivity * correct->rel->tuples;
 	pages = Max(path->total_cost - index_total - correct->row_cost * rows, 0);
-	index_pages = Max(index_total - (cpu_index_tuple_cost + cpu_operator_cost) * rows, 0);
+	/* The startup cost is that of descending the tree. */
+	index_pages = Max(index_total - index_path->path.startup_cost -
+					  (cpu_index_tuple_cost + cpu_operator_cost) * tested_entries(index_path, rows), 0);
 
 	/* The planner has locked the index. */
 	index = try_relation_open(index_path->indexinfo->indexoid, NoLock);
@@ -180,7 +196,7 @@ correction(const Correction *correct, Path *path)
 	return corrected_cost(&correct->table, pages, Min(rows, pages / Max(correct->table.seq_page, 0.01)),
 						  index_only ? 0 : row_cost * rows) - pages +
 		corrected_cost(&costs, index_pages, index_pages / Max(costs.random_page, 0.01),
-					   index_only ? row_cost * rows : 0) - index_pages;
+					   index_only ? row_cost * tested_entries(index_path, rows) : 0) - index_pages;
 }
 
 static void

@@ -392,6 +392,8 @@ extern bool cellar_index_only_scan_is_cheaper(RelOptInfo *rel, Cost total_cost, 
 /* interpreted_cost.c */
 
 extern Cost cellar_interpreted_cost(PlannerInfo *root, List *conditions);
+extern Cost cellar_interpreted_values_cost(PlannerInfo *root, List *exprs);
+extern Cost cellar_strings_cost(PlannerInfo *root, RelOptInfo *rel, List *exprs);
 extern bool cellar_is_interpreted(PlannerInfo *root, Node *expr);
 
 /* offloadable_scan.c */
