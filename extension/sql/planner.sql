@@ -65,6 +65,10 @@ SELECT keys, estimated_groups(keys) FROM (VALUES
   ('id % 10, id % 3, at'),
   ('random() < 0.5')
 ) q(keys);
+-- The cell computes products over vectors, but would interpret quotients of numerics: PostgreSQL aggregates them.
+EXPLAIN (COSTS OFF) SELECT sum(amount * 7.5) FROM instants;
+EXPLAIN (COSTS OFF) SELECT sum(amount / 7.5) FROM instants;
+
 -- Without statistics, a range is not known.
 CREATE TABLE unknown (LIKE instants) WITH (autovacuum_enabled = off);
 INSERT INTO unknown SELECT * FROM instants;
