@@ -23,10 +23,11 @@ int			cellar_lookup_table_rows = 1048576;
 bool		cellar_unnest_subqueries_enabled = true;
 int			cellar_plan_display = CELLAR_DISPLAY_AUTO;
 bool		cellar_simulate_offload = false;
-int			cellar_min_scan_size = 1024;
+int			cellar_min_scan_size = 128;
 double		cellar_cost_factor = 1.0;
 double		cellar_cell_page_cost = 0.3;
 double		cellar_returned_page_cost = 2.8;
+double		cellar_cached_fraction = -1;
 bool		cellar_auto_compression = true;
 int			cellar_compression_naptime = 60;
 char	   *cellar_awr_database = NULL;
@@ -136,7 +137,7 @@ cellar_define_settings(void)
 							"Sets the minimum size of a table for Smart Scan.",
 							"PostgreSQL scans smaller tables itself.",
 							&cellar_min_scan_size,
-							(8 * 1024 * 1024) / BLCKSZ,
+							(1024 * 1024) / BLCKSZ,
 							0, INT_MAX / 3,
 							PGC_USERSET,
 							GUC_UNIT_BLOCKS | GUC_EXPLAIN,
@@ -168,6 +169,16 @@ cellar_define_settings(void)
 							 &cellar_returned_page_cost,
 							 2.8,
 							 0.0, DBL_MAX,
+							 PGC_USERSET,
+							 GUC_EXPLAIN,
+							 NULL, NULL, NULL);
+
+	DefineCustomRealVariable("cellar.cached_fraction",
+							 "Sets which fraction of a table and its indexes the planner assumes to be in shared buffers.",
+							 "At -1, the planner takes a sample of the pages in shared buffers and in the kernel's page cache.",
+							 &cellar_cached_fraction,
+							 -1,
+							 -1.0, 1.0,
 							 PGC_USERSET,
 							 GUC_EXPLAIN,
 							 NULL, NULL, NULL);

@@ -53,6 +53,7 @@ extern int	cellar_min_scan_size;	/* blocks */
 extern double cellar_cost_factor;
 extern double cellar_cell_page_cost;
 extern double cellar_returned_page_cost;
+extern double cellar_cached_fraction;	/* -1: measured */
 extern bool cellar_auto_compression;
 extern int	cellar_compression_naptime; /* seconds */
 

@@ -40,6 +40,7 @@
 #include "optimizer/optimizer.h"
 #include "optimizer/paths.h"
 #include "optimizer/plancat.h"
+#include "optimizer/restrictinfo.h"
 #include "optimizer/tlist.h"
 #include "parser/parsetree.h"
 #include "utils/lsyscache.h"
@@ -65,6 +66,10 @@
 #define WHOLE_ROW_OVERHEAD		(MAXALIGN(SizeofHeapTupleHeader) + 16)	/* bytes */
 #define LINK_COST				0.001	/* per leaf page, to follow its link */
 #define THREADS_PAGES_MIN		1024	/* of the table, for each cell thread */
+
+#define UNIT_VALUE_COST			0.0015	/* per decoded value of a returned column of
+										 * a compression unit */
+#define UNIT_BLOCK_ROWS			1024	/* rows whose values are decoded together */
 
 #define CLUSTERED_CORRELATION	0.9
 
@@ -164,14 +169,37 @@ cost_cell_pages(const CellarScanSpec *scan, double seq_page, Cost *read, Cost *c
  * Returns the cell's cost of decoding a row and evaluating the storage predicate,
  * whose cost in PostgreSQL is given.  Kernels evaluate conditions over encoded
  * values of compression units.  Other expressions are interpreted, at the same cost
- * for all tables.
+ * for all tables.  values are group keys and aggregates that are computed for the row.
  */
 static Cost
-cell_row_cost(PlannerInfo *root, const CellarScanSpec *scan, const QualCost *storage)
+cell_row_cost(PlannerInfo *root, const CellarScanSpec *scan, const QualCost *storage, List *values)
 {
-	double		fraction = CELL_CPU_FRACTION * Max(Min(scan->stored_fraction, 1), UNIT_ROW_FRACTION);
+	double		stored = Min(scan->stored_fraction, 1);
+	Cost		cost = CELL_CPU_FRACTION * Max(stored, UNIT_ROW_FRACTION) * (cpu_tuple_cost + storage->per_tuple) +
+		cellar_interpreted_cost(root, scan->storage);
 
-	return fraction * (cpu_tuple_cost + storage->per_tuple) + cellar_interpreted_cost(root, scan->storage);
+	if (stored < 1)
+		cost += (1 - stored) * cellar_strings_cost(root, scan->rel,
+												   list_concat(extract_actual_clauses(scan->storage, false), values));
+	return cost;
+}
+
+/*
+ * Returns the cell's cost of decoding values of returned columns, in compression units, for rows
+ * that are not returned: the values of a block of rows are decoded if one of the rows is
+ * returned.  The limit keeps Smart Scans of all columns below sequential scans, whose pages
+ * the cell would have to rebuild.
+ */
+static Cost
+decoded_values_cost(const CellarScanSpec *scan, double seq_page, double rows_returned)
+{
+	RelOptInfo *rel = scan->rel;
+	double		fraction = rel->tuples > 0 ? Min(rows_returned / rel->tuples, 1) : 0;
+	double		decoded = rel->tuples * (1 - pow(1 - fraction, UNIT_BLOCK_ROWS) - fraction);
+	Cost		limit = 0.5 * (seq_page * rel->pages + cpu_tuple_cost * rel->tuples);
+
+	return (1 - Min(scan->stored_fraction, 1)) *
+		Min(UNIT_VALUE_COST * bms_num_members(cellar_needed_attributes(rel, scan->filter)) * decoded, limit);
 }
 
 /*
@@ -267,7 +295,7 @@ cellar_cost_scan(PlannerInfo *root, Path *path, const CellarScanSpec *scan)
 
 	/* Work in the cell */
 	cost_cell_pages(scan, seq_page, &disk_run, &cell_run);
-	cell_run += cell_row_cost(root, scan, &storage_cost) * rel->tuples;
+	cell_run += cell_row_cost(root, scan, &storage_cost, NIL) * rel->tuples;
 	if (top != NULL)
 	{
 		double		shares = divisor * scan->threads;
@@ -285,6 +313,8 @@ cellar_cost_scan(PlannerInfo *root, Path *path, const CellarScanSpec *scan)
 	/* Work in PostgreSQL */
 	if (top == NULL)
 		rows_returned *= scan->join_filter_fraction;
+	cell_run += decoded_values_cost(scan, seq_page, rows_returned) +
+		(1 - Min(scan->stored_fraction, 1)) * cellar_strings_cost(root, rel, rel->reltarget->exprs) * rows_returned;
 	cpu_run = (RETURNED_ROW_FRACTION * cpu_tuple_cost + filter_cost.per_tuple +
 			   seq_page * returned_bytes_cost(root, scan)) * rows_returned;
 	cpu_run += path->pathtarget->cost.per_tuple * path->rows;
@@ -511,9 +541,10 @@ cellar_cost_aggregate(PlannerInfo *root, Path *path, const CellarAggregateSpec *
 	cost_qual_eval(&storage_cost, scan->storage, root);
 
 	cost_cell_pages(scan, seq_page, &read, &cpu);
-	cpu += cell_row_cost(root, scan, &storage_cost) *
+	cpu += cell_row_cost(root, scan, &storage_cost, aggregation->target->exprs) *
 		(scan->index != NULL ? scan->index->tuples : rel->tuples) +
-		CELL_CPU_FRACTION * cellar_aggregated_row_cost(aggregation) * aggregated_rows(aggregation) +
+		(CELL_CPU_FRACTION * cellar_aggregated_row_cost(aggregation) +
+		 cellar_interpreted_values_cost(root, aggregation->target->exprs)) * aggregated_rows(aggregation) +
 		cpu_tuple_cost * Max(path->rows, groups_of_threads(aggregation));
 	cpu /= scan->threads;
 	cpu += (RETURNED_ROW_FRACTION * cpu_tuple_cost +

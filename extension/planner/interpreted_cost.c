@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * interpreted_cost.c
- *	  Estimates which part of a storage predicate the cell interprets.
+ *	  Estimates which expressions the cell interprets, and which strings it copies.
  *
  * The cell evaluates most conditions by kernels, which test a column, or numbers
  * computed over vectors of rows.  It interprets all other expressions row by row,
@@ -12,11 +12,16 @@
  */
 #include "postgres.h"
 
+#include "access/sysattr.h"
 #include "catalog/pg_type.h"
+#include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
+#include "parser/parsetree.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/selfuncs.h"
 
 #include "cellar/cell.h"
 #include "cellar/planner.h"
@@ -33,6 +38,16 @@
 
 /* Likewise, what an expression over jsonb costs beyond these, for its searches. */
 #define JSONB_OPERATORS			5
+
+/* Likewise, what a value that contains a quotient of numerics costs. */
+#define QUOTIENT_OPERATORS		24
+
+/*
+ * The cost of a byte of a string that a compression unit stores without a dictionary.  A column with
+ * at least this fraction of different values has no dictionary.
+ */
+#define STRING_BYTE_COST		0.0003
+#define DISTINCT_FRACTION_MIN	0.05
 
 static bool has_kernel(PlannerInfo *root, Node *node, Cost *operands);
 static bool is_vector(PlannerInfo *root, Node *node);
@@ -329,4 +344,84 @@ cellar_interpreted_cost(PlannerInfo *root, List *conditions)
 			interpreted += CONDITION_OPERATORS * cpu_operator_cost + expression_cost(root, condition);
 	}
 	return interpreted;
+}
+
+static bool
+has_quotient_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, OpExpr) && ((OpExpr *) node)->opfuncid == F_NUMERIC_DIV)
+		return true;
+	return expression_tree_walker(node, has_quotient_walker, context);
+}
+
+/* Returns the cost of interpreting an expression, or of each of the expressions of an aggregate, for a row. */
+static Cost
+value_cost(PlannerInfo *root, Node *expr)
+{
+	Cost		cost = 0;
+	ListCell   *lc;
+
+	if (IsA(expr, Aggref))
+	{
+		foreach(lc, ((Aggref *) expr)->args)
+			cost += value_cost(root, (Node *) lfirst_node(TargetEntry, lc)->expr);
+		if (((Aggref *) expr)->aggfilter != NULL)
+			cost += value_cost(root, (Node *) ((Aggref *) expr)->aggfilter);
+		return cost;
+	}
+	if (!cellar_depends_on_row(expr) || !cellar_is_interpreted(root, expr))
+		return 0;
+	return (has_quotient_walker(expr, NULL) ? QUOTIENT_OPERATORS : OPERAND_OPERATORS) * cpu_operator_cost +
+		expression_cost(root, expr);
+}
+
+/* Returns the cost of interpreting the group keys and the arguments of aggregates for a row. */
+Cost
+cellar_interpreted_values_cost(PlannerInfo *root, List *exprs)
+{
+	Cost		cost = 0;
+	ListCell   *lc;
+
+	foreach(lc, exprs)
+		cost += value_cost(root, lfirst(lc));
+	return cost;
+}
+
+/*
+ * Returns the cost of the strings of a row, in a compression unit, that expressions of a
+ * relation read and that have no dictionary.
+ */
+Cost
+cellar_strings_cost(PlannerInfo *root, RelOptInfo *rel, List *exprs)
+{
+	Oid			relid = planner_rt_fetch(rel->relid, root)->relid;
+	Bitmapset  *attributes = NULL;
+	Cost		cost = 0;
+	int			member = -1;
+
+	pull_varattnos((Node *) exprs, rel->relid, &attributes);
+	while ((member = bms_next_member(attributes, member)) >= 0)
+	{
+		AttrNumber	number = member + FirstLowInvalidHeapAttributeNumber;
+		VariableStatData statistics;
+		bool		is_default;
+		Oid			type;
+		int32		typmod;
+		Oid			collation;
+		Var		   *column;
+
+		if (number <= 0)
+			continue;
+		get_atttypetypmodcoll(relid, number, &type, &typmod, &collation);
+		if (get_typlen(type) >= 0 || getBaseType(type) == NUMERICOID)
+			continue;
+		column = makeVar(rel->relid, number, type, typmod, collation, 0);
+		examine_variable(root, (Node *) column, 0, &statistics);
+		if (get_variable_numdistinct(&statistics, &is_default) >= DISTINCT_FRACTION_MIN * rel->tuples && !is_default)
+			cost += STRING_BYTE_COST * get_attavgwidth(relid, number);
+		ReleaseVariableStats(statistics);
+	}
+	return cost;
 }

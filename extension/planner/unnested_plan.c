@@ -253,7 +253,7 @@ cellar_may_unnest(PlannedStmt *statement, ParamListInfo parameters)
 typedef struct IndexedTables
 {
 	const PlannedStmt *statement;
-	double		stored_fraction;	/* the least one */
+	double		read_fraction;	/* the least stored fraction of a table's pages that are not in memory */
 } IndexedTables;
 
 static void
@@ -267,7 +267,12 @@ add_indexed_table(Plan *plan, void *arg)
 	/* The planner has locked the table. */
 	relation = table_open(rt_fetch(((Scan *) plan)->scanrelid, tables->statement->rtable)->relid, NoLock);
 	if (cellar_relation_unsuitable(relation) == NULL)
-		tables->stored_fraction = Min(tables->stored_fraction, cellar_stored_fraction(relation));
+	{
+		CellarCachedPages cached = cellar_cached_pages(relation);
+
+		tables->read_fraction = Min(tables->read_fraction, cellar_stored_fraction(relation) *
+									(1 - Min(cached.buffers + cached.kernel, 1)));
+	}
 	table_close(relation, NoLock);
 }
 
@@ -278,12 +283,12 @@ add_indexed_table(Plan *plan, void *arg)
 static double
 cost_fraction(const PlannedStmt *statement)
 {
-	IndexedTables tables = {.statement = statement,.stored_fraction = 1};
+	IndexedTables tables = {.statement = statement,.read_fraction = 1};
 	ListCell   *lc;
 
 	foreach(lc, statement->subplans)
 		cellar_visit_plan(lfirst(lc), add_indexed_table, &tables);
-	return 1 - (1 - UNNESTED_COST_FRACTION) * tables.stored_fraction;
+	return 1 - (1 - UNNESTED_COST_FRACTION) * tables.read_fraction;
 }
 
 /* The executions of a correlated subquery, and the cost of reads from memory that its estimate contains as reads from disk. */

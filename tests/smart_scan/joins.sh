@@ -45,7 +45,7 @@ first_cost() { sql "$1" postgres -c "$2" -c "EXPLAIN $3" | sed -n '1s/.*\.\.\([0
 
 # join_estimates CLUSTER: estimates by which PostgreSQL chooses between index scans and Smart Scans.
 join_estimates() {
-    local cluster=$1 settings="SET cellar.min_scan_size = 0; SET max_parallel_workers_per_gather = 0" mode rows=() costs=() plan
+    local cluster=$1 settings="SET cellar.min_scan_size = 0; SET max_parallel_workers_per_gather = 0; SET cellar.cached_fraction = 0" mode rows=() costs=() plan
     local query="SELECT l1.l_comment FROM lineitem l1 WHERE NOT EXISTS (SELECT * FROM lineitem l2 WHERE l2.l_orderkey = l1.l_orderkey AND l2.l_suppkey <> l1.l_suppkey)"
     for mode in off on; do
         rows+=("$(sql "$cluster" postgres -c "$settings; SET cellar.cell_offload_processing = $mode" -c "EXPLAIN $query" | sed -n '1s/.* rows=\([0-9]*\).*/\1/p')")

@@ -70,6 +70,13 @@ typedef RelFileNode CellarFileId;
 #define CellarTagFork(tag)			((tag).forkNum)
 #endif
 
+/* 16 made a function of the macro. */
+#if PG_VERSION_NUM >= 160000
+#define CellarInitBufferTag(tag, file, block)	InitBufferTag(tag, &(file), MAIN_FORKNUM, block)
+#else
+#define CellarInitBufferTag(tag, file, block)	INIT_BUFFERTAG(*(tag), file, MAIN_FORKNUM, block)
+#endif
+
 /* 17 added transaction_timeout, which must not terminate a background worker. */
 static inline void
 CellarNoTransactionTimeout(void)

@@ -392,6 +392,8 @@ extern bool cellar_index_only_scan_is_cheaper(RelOptInfo *rel, Cost total_cost, 
 /* interpreted_cost.c */
 
 extern Cost cellar_interpreted_cost(PlannerInfo *root, List *conditions);
+extern Cost cellar_interpreted_values_cost(PlannerInfo *root, List *exprs);
+extern Cost cellar_strings_cost(PlannerInfo *root, RelOptInfo *rel, List *exprs);
 extern bool cellar_is_interpreted(PlannerInfo *root, Node *expr);
 
 /* offloadable_scan.c */
@@ -454,7 +456,18 @@ extern double cellar_num_groups(PlannerInfo *root, List *keys, double rows);
 
 extern void cellar_add_group_keys(PlannerInfo *root, const RelOptInfo *groups, const RangeTblEntry *rte);
 
-/* unit_block_cost.c */
+/* cached_pages.c */
+
+/* Fractions of a relation's pages. */
+typedef struct CellarCachedPages
+{
+	double		buffers;		/* in shared buffers */
+	double		kernel;			/* in the kernel's page cache, but not in shared buffers */
+} CellarCachedPages;
+
+extern CellarCachedPages cellar_cached_pages(Relation rel);
+
+/* index_scan_cost.c */
 
 extern double cellar_block_cost(PlannerInfo *root, const RelOptInfo *rel);
 extern void cellar_correct_index_scans(PlannerInfo *root, RelOptInfo *rel, Relation relation);
