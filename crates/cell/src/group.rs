@@ -9,6 +9,7 @@ use cellar_storage::{
     DiskMode, Error, ErrorKind, FileRedundancy, FlashCacheMode, GroupDisk, RebalanceState, RebalanceStatus, Redundancy,
     Result, ScrubReport, ScrubState, Volume,
 };
+use nix::errno::Errno;
 use serde_json::{Value, json};
 use std::io;
 use std::path::Path;
@@ -65,6 +66,20 @@ pub fn request(socket: &Path, request: &GroupRequest) -> Result<Value, RequestEr
 
 /// Does what the request says, and returns the state of the group.
 pub(crate) fn answer(state: &CellState, request: &GroupRequest) -> Result<Value> {
+    apply(state, request).map_err(with_remedy)?;
+    Ok(report(&state.volume))
+}
+
+/// Adds what to do to the error of a disk that cannot be written to.
+fn with_remedy(error: Error) -> Error {
+    if error.errno() != Errno::EROFS as i32 {
+        return error;
+    }
+    let remedy = "repair its device if necessary, mount its file system for writing, and repeat the command";
+    Error::new(error.kind(), format!("{error}; {remedy}"))
+}
+
+fn apply(state: &CellState, request: &GroupRequest) -> Result<()> {
     let (volume, disk) = (&state.volume, Path::new(&request.disk));
     let open_new = |disk| open_new(volume, disk, &state.iorm);
     match request.action {
@@ -97,7 +112,7 @@ pub(crate) fn answer(state: &CellState, request: &GroupRequest) -> Result<Value>
         GroupAction::Power => volume.set_rebalance_power(request.power)?,
         GroupAction::Rebalance => volume.request_rebalance()?,
     }
-    Ok(report(volume))
+    Ok(())
 }
 
 /// Parses the name of a file type, `=`, and a redundancy; `default` is the redundancy of the group.
@@ -294,4 +309,19 @@ fn disk_report(disk: &GroupDisk, (total, available): (u64, u64), engine: &dyn Di
         "write_histogram": histogram(DiskOperation::Write),
         "sync_histogram": histogram(DiskOperation::Sync),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_read_only_disk_says_what_to_do() {
+        let failed = |errno: Errno| Error::io("could not lock cell disk /disk2", errno.into());
+        let read_only = with_remedy(failed(Errno::EROFS)).to_string();
+        assert!(read_only.starts_with("could not lock cell disk /disk2: Read-only file system"), "{read_only}");
+        assert!(read_only.ends_with("mount its file system for writing, and repeat the command"), "{read_only}");
+        let other = failed(Errno::EIO);
+        assert_eq!(with_remedy(other.clone()).to_string(), other.to_string());
+    }
 }

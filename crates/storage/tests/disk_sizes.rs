@@ -185,7 +185,39 @@ fn a_file_on_full_disks_grows_after_a_rebalance() {
 }
 
 #[test]
-fn a_reservation_of_more_than_a_disk_has_is_refused_at_once() {
+fn a_reservation_needs_of_each_disk_only_what_the_disk_stores() {
+    let cases = [(Redundancy::External, 2 * 700 - 100, &[][..]), (Redundancy::Normal, 600, &["a", "b"][..])];
+    let operations = [Fallocate::Reserve { keep_size: true }, Fallocate::Zero { keep_size: false }];
+    for ((redundancy, mib, groups), operation) in cases.into_iter().zip(operations) {
+        let folder = tempfile::tempdir().unwrap();
+        let (_disks, volume) = open(folder.path(), &[800, 800], redundancy, groups);
+        let ino = create(&volume, "file");
+        let refused = volume.fallocate(ino, 0, (mib + 400) * MIB, operation).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
+        volume.fallocate(ino, 0, mib * MIB, operation).unwrap();
+        volume.abandon();
+    }
+}
+
+#[test]
+fn a_reservation_counts_allocation_units_that_a_rebalance_has_moved() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_disks, volume) = open(folder.path(), &[80, 80], Redundancy::External, &[]);
+    let (ino, mut random) = (create(&volume, "file"), Random::seeded(9));
+    let content = random.bytes(60 * MIB as usize);
+    volume.write(ino, 0, &content).unwrap();
+    let third = LimitedDisk::new(support::disks(folder.path(), 3).remove(2), 80 * MIB);
+    volume.add_disk(Arc::new(third), None).unwrap();
+    volume.sync().unwrap();
+    volume.rebalance().unwrap();
+    // The first two disks have less space than half of the range.
+    volume.fallocate(ino, 0, 60 * MIB, Fallocate::Reserve { keep_size: true }).unwrap();
+    assert!(read_all(&volume, ino) == content);
+    volume.abandon();
+}
+
+#[test]
+fn a_reservation_of_more_than_the_disks_have_is_refused_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let (_disks, volume) = open(folder.path(), &[900, 1000], Redundancy::External, &[]);
     let ino = create(&volume, "file");

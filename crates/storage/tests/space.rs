@@ -79,6 +79,40 @@ fn overwrite(volume: &Volume, ino: Ino, model: &mut [u8], step: usize, priority:
 }
 
 #[test]
+fn a_zeroed_range_that_the_disk_refuses_keeps_its_content() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, volume) = limited(folder.path());
+    let (ino, data) = compressed(&volume, "compressed", 4);
+    let (raw, content) = (create(&volume, "raw"), vec![9; 4 * MIB as usize]);
+    volume.write(raw, 0, &content).unwrap();
+    let refused = |ino: Ino, length: u64, keep_size: bool| {
+        let error = volume.fallocate(ino, MIB, length, Fallocate::Zero { keep_size }).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    };
+    let check = || {
+        assert!(read_all(&volume, raw) == content && read_all(&volume, ino) == data);
+    };
+    // The cell refuses the first requests, and the disk refuses the others after the cell has found space.
+    for overstated in [0, CAPACITY] {
+        disk.overstate(overstated);
+        for keep_size in [false, true] {
+            refused(raw, CAPACITY - 8 * MIB, keep_size);
+            refused(ino, CAPACITY - 8 * MIB, keep_size);
+            check();
+        }
+    }
+    disk.overstate(0);
+    volume.fallocate(raw, MIB, MIB, Fallocate::Zero { keep_size: true }).unwrap();
+    volume.fallocate(ino, MIB, MIB, Fallocate::Zero { keep_size: true }).unwrap();
+    for (ino, before) in [(raw, content), (ino, data)] {
+        let mut zeroed = before;
+        zeroed[MIB as usize..2 * MIB as usize].fill(0);
+        assert!(read_all(&volume, ino) == zeroed);
+    }
+    volume.abandon();
+}
+
+#[test]
 fn files_grow_until_the_reserve_and_no_further() {
     let folder = tempfile::tempdir().unwrap();
     let (disk, volume) = limited(folder.path());

@@ -75,10 +75,31 @@ impl StripeLayout {
 
     /// Returns the allocation units on the disk with an index into `disks`, ascending and without end.
     pub fn aus_of(&self, disk_index: usize) -> impl Iterator<Item = AuIndex> + use<> {
+        let (period, own) = (self.order.period(self.disks.len()) as u64, self.first_aus_of(disk_index));
+        (0..).step_by(period as usize).flat_map(move |turn| own.clone().into_iter().map(move |au| AuIndex(turn + au)))
+    }
+
+    /// Returns how many bytes of each range are on the disk with an index into `disks`.
+    pub fn bytes_on<'a>(
+        &'a self,
+        disk_index: usize,
+        ranges: impl IntoIterator<Item = Range<u64>> + 'a,
+    ) -> impl Iterator<Item = u64> + 'a {
+        let (period, own) = (self.order.period(self.disks.len()) as u64, self.first_aus_of(disk_index));
+        let bytes_before = move |offset: u64| {
+            let au = self.au_at(offset).index();
+            let whole = au / period * own.len() as u64 + own.partition_point(|own| *own < au % period) as u64;
+            let part = if self.disk_index(offset) == disk_index { offset - (au << self.au_size.shift()) } else { 0 };
+            (whole << self.au_size.shift()) + part
+        };
+        ranges.into_iter().map(move |range| bytes_before(range.end) - bytes_before(range.start))
+    }
+
+    /// Returns the allocation units on a disk before the order repeats, ascending.
+    fn first_aus_of(&self, disk_index: usize) -> Vec<u64> {
         let period = self.order.period(self.disks.len()) as u64;
         let is_own = |au: &u64| self.disk_index(au << self.au_size.shift()) == disk_index;
-        let own: Vec<u64> = (0..period).filter(is_own).collect();
-        (0..).step_by(period as usize).flat_map(move |turn| own.clone().into_iter().map(move |au| AuIndex(turn + au)))
+        (0..period).filter(is_own).collect()
     }
 
     /// Returns the allocation unit that contains the byte at `offset`.
@@ -147,6 +168,23 @@ mod tests {
                 let expected: Vec<AuIndex> = (0..20).map(AuIndex).filter(of_disk).collect();
                 let found = layout.aus_of(index).take_while(|au| au.index() < 20);
                 assert_eq!(found.collect::<Vec<_>>(), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_a_range_are_counted_on_each_disk() {
+        let order = StripeOrder::of(&[3, 2]).unwrap();
+        for layout in [two_disks(), StripeLayout { start: 4, order, ..two_disks() }] {
+            let mib = 1 << 20;
+            let ranges = [0..0, 5..7, 0..mib, mib - 1..mib + 1, 3 * mib + 17..19 * mib - 5, 4 * mib..14 * mib];
+            for index in 0..2 {
+                let pieces = |range: &Range<u64>| -> u64 {
+                    let own = layout.pieces(range.clone()).filter(|piece| piece.disk_index == index);
+                    own.map(|piece| piece.range.end - piece.range.start).sum()
+                };
+                let found: Vec<u64> = layout.bytes_on(index, ranges.clone()).collect();
+                assert_eq!(found, ranges.iter().map(pieces).collect::<Vec<_>>());
             }
         }
     }

@@ -265,6 +265,14 @@ impl Volume {
             Fallocate::PunchHole | Fallocate::Zero { .. } => file.lock_sync_and_write(),
         };
         let size = file.size()?;
+        if let Fallocate::Reserve { .. } | Fallocate::Zero { .. } = operation {
+            self.free_space.check_size(end - offset)?;
+            self.free_space.check_growth(&self.bytes_by_disk(file, &(offset..end)), priority)?;
+        }
+        if let Fallocate::Zero { .. } = operation {
+            // Before the punch: a request that the disks refuse must change nothing.
+            write.allocate(offset..end, true)?;
+        }
         if let Fallocate::PunchHole | Fallocate::Zero { .. } = operation {
             let hole = offset..end.min(size.max(offset));
             file.versions.bump(hole.clone());
@@ -275,8 +283,6 @@ impl Volume {
             punched?;
         }
         if let Fallocate::Reserve { keep_size } | Fallocate::Zero { keep_size } = operation {
-            self.free_space.check_size(end - offset)?;
-            self.free_space.check(Need::Growth(end - offset), priority, self.disks_behind(file, offset..end))?;
             write.allocate(offset..end, keep_size)?;
             if !keep_size && end > size {
                 write.grow(end);

@@ -169,14 +169,26 @@ impl FreeSpace {
     /// Returns an error of kind `NoSpace` if one of the disks that a request writes to, bit n of disk n, has too little free space
     /// for a request of this priority. Shortens reserve files if the request needs their space.
     pub fn check(&self, need: Need, priority: SpacePriority, disks: u64) -> Result<()> {
-        if self.is_ample(need.bytes(), disks) {
+        let bytes_on = |disk: usize| if disks >> disk & 1 == 1 { need.bytes() } else { 0 };
+        self.check_each(need, priority, bytes_on)
+    }
+
+    /// Works like [`Self::check`] for a request that grows a file by `bytes` on each disk, by disk number.
+    pub fn check_growth(&self, bytes: &[u64], priority: SpacePriority) -> Result<()> {
+        // A disk that has joined since then has nothing of the request.
+        let bytes_on = |disk: usize| bytes.get(disk).copied().unwrap_or(0);
+        self.check_each(Need::Growth(bytes.iter().sum()), priority, bytes_on)
+    }
+
+    fn check_each(&self, need: Need, priority: SpacePriority, bytes_on: impl Fn(usize) -> u64) -> Result<()> {
+        if self.is_ample_on_each(&bytes_on) {
             return Ok(());
         }
         for (number, disk, space, free) in self.measure()? {
-            if disks >> number & 1 == 0 {
+            let (bytes, floor) = (bytes_on(number), self.floor(need, priority, &space));
+            if bytes == 0 {
                 continue;
             }
-            let (bytes, floor) = (need.bytes(), self.floor(need, priority, &space));
             if free.saturating_sub(floor) < bytes {
                 let message = format!(
                     "cannot allocate {bytes} bytes: cell disk {} has {free} bytes free, of which {floor} are reserved",
@@ -245,13 +257,19 @@ impl FreeSpace {
     /// Returns whether a recent measurement shows far more space than `bytes` on each of the disks: bit n of disk n. Then `bytes`
     /// count as used on all of them. Never waits.
     pub fn is_ample(&self, bytes: u64, disks: u64) -> bool {
+        self.is_ample_on_each(|disk| if disks >> disk & 1 == 1 { bytes } else { 0 })
+    }
+
+    fn is_ample_on_each(&self, bytes_on: impl Fn(usize) -> u64) -> bool {
         let measured_ms = self.measured_ms.load(Ordering::Acquire);
         let age_ms = self.elapsed_ms().saturating_sub(measured_ms);
         let is_recent = measured_ms != NEVER && age_ms <= AGE_MAX.as_millis() as u64;
-        let rest = |available: u64| (available > bytes.saturating_add(AMPLE)).then(|| available - bytes);
-        let take =
-            |disk: &MeasuredDisk| disk.available.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).is_ok();
-        is_recent && self.numbered().filter(|(number, _)| disks >> number & 1 == 1).all(|(_, disk)| take(disk))
+        let take = |disk: &MeasuredDisk, bytes: u64| {
+            let rest = |available: u64| (available > bytes.saturating_add(AMPLE)).then(|| available - bytes);
+            disk.available.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).is_ok()
+        };
+        let mut needed = self.numbered().map(|(number, disk)| (disk, bytes_on(number))).filter(|(_, bytes)| *bytes > 0);
+        is_recent && needed.all(|(disk, bytes)| take(disk, bytes))
     }
 
     /// Returns the bytes by which files may grow on a disk with `free` bytes.
@@ -259,12 +277,11 @@ impl FreeSpace {
         free.saturating_sub(self.floor(Need::Growth(0), SpacePriority::Normal, space))
     }
 
-    /// Returns an error of kind `NoSpace` if no disk is as large as a request. Does not need the disks of the request, which a long
-    /// range has to be searched for.
+    /// Returns an error of kind `NoSpace` if all disks together are smaller than a request. Does not need the disks of the request.
     pub fn check_size(&self, bytes: u64) -> Result<()> {
-        let largest = self.accessible().map(|disk| disk.total.load(Ordering::Relaxed)).max().unwrap_or(0);
-        if largest > 0 && bytes > largest {
-            let message = format!("cannot allocate {bytes} bytes: the largest cell disk has {largest} bytes");
+        let all: u64 = self.accessible().map(|disk| disk.total.load(Ordering::Relaxed)).sum();
+        if all > 0 && bytes > all {
+            let message = format!("cannot allocate {bytes} bytes: the cell disks together have {all} bytes");
             return Err(Error::new(ErrorKind::NoSpace, message));
         }
         Ok(())

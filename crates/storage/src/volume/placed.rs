@@ -8,6 +8,8 @@ use crate::meta::SLOTS_PER_AU;
 use cellar_format::units::AuIndex;
 use std::ops::Range;
 
+/// The disks of a range with up to this many allocation units are looked up for each allocation unit.
+const LOOK_UPS_MAX: u64 = 64;
 /// A disk is full if it has space for fewer allocation units than this.
 const FULL_AUS: u64 = 2;
 /// A disk that was full is used again if it has space for this many. More than [`FULL_AUS`], so that new files do not change their disks
@@ -49,6 +51,38 @@ impl Volume {
             .map(|au| note(layout.disks[layout.disk_index(au.start)], au))
             .find(|disks| disks & all == all)
             .unwrap_or(disks)
+    }
+
+    /// Returns how many bytes of a range of a file are on each disk, by disk number; all copies count.
+    pub(super) fn bytes_by_disk(&self, file: &FileData, range: &Range<u64>) -> Vec<u64> {
+        let (layout, placement, mut sums) = (&file.layout, self.group.placement(), vec![0; self.disks().len()]);
+        let mut add = |container: u16, bytes: u64| {
+            for disk in self.group.disks_of(container) {
+                // A disk may join meanwhile.
+                if let Some(sum) = sums.get_mut(disk) {
+                    *sum += bytes;
+                }
+            }
+        };
+        let key_of = |index: usize| FileKey { ino: file.ino, stripe: layout.disks[index], stream: Stream::Data };
+        let aus = layout.aus(range.clone());
+        if aus.end.index() - aus.start.index() <= LOOK_UPS_MAX {
+            for piece in layout.pieces(range.clone()) {
+                placement.each_piece(key_of(piece.disk_index), piece.range, |part, container| {
+                    add(container, part.end - part.start);
+                });
+            }
+            return sums;
+        }
+        for index in 0..layout.disks.len() {
+            let (mut parts, mut containers) = (Vec::new(), Vec::new());
+            placement.each_piece(key_of(index), range.clone(), |part, container| {
+                parts.push(part);
+                containers.push(container);
+            });
+            containers.into_iter().zip(layout.bytes_on(index, parts)).for_each(|(container, own)| add(container, own));
+        }
+        sums
     }
 
     /// Lets the group place new files by the last measurement of the disks.

@@ -364,13 +364,18 @@ impl Placement {
 
     /// Calls `work` with the containers of a byte range of a file.
     pub fn each_container(&self, key: FileKey, range: Range<u64>, mut work: impl FnMut(u16)) {
+        self.each_piece(key, range, |_, container| work(container));
+    }
+
+    /// Calls `work` with the parts of a byte range of a file, and the container of each part.
+    pub fn each_piece(&self, key: FileKey, range: Range<u64>, mut work: impl FnMut(Range<u64>, u16)) {
         let known = {
             let table = self.table.read();
             table.files.get(&key).cloned().ok_or_else(|| table.home(key.stripe))
         };
         match known {
-            Err(home) => work(home),
-            Ok(file) => file.state.read().runs.pieces(range).for_each(|(_, container)| work(container)),
+            Err(home) => work(range, home),
+            Ok(file) => file.state.read().runs.pieces(range).for_each(|(piece, container)| work(piece, container)),
         }
     }
 
