@@ -174,19 +174,19 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
         );
     }
     if options.top_groups && extension && options.table.is_none() {
-        let enough = share(totals.pruned_groups) >= 25;
+        let enough = share(totals.pruned_groups) >= 12;
         good &= enough;
         println!(
-            "{} - {kind}: {} % of the plans omit groups (required 25 %)",
+            "{} - {kind}: {} % of the plans omit groups (required 12 %)",
             if enough { "ok" } else { "not ok" },
             share(totals.pruned_groups),
         );
     }
     if options.lookups && extension && options.table.is_none() {
-        let enough = share(totals.lookups) >= 15 && totals.filtered_sides > 0;
+        let enough = share(totals.lookups) >= 10 && totals.filtered_sides > 0;
         good &= enough;
         println!(
-            "{} - {kind}: {} % of the plans join rows in the cell (required 15 %), {} filter a side by keys (required 1)",
+            "{} - {kind}: {} % of the plans join rows in the cell (required 10 %), {} filter a side by keys (required 1)",
             if enough { "ok" } else { "not ok" },
             share(totals.lookups),
             totals.filtered_sides,
