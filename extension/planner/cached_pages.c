@@ -8,7 +8,8 @@
  * of the two holds before it compares index scans with Smart Scans.  A sample of
  * the relation's pages is looked up in shared buffers, and the pages that are not
  * there in the kernel's page cache (cachestat(2), since Linux 6.5; on older
- * kernels, the pages count as being on disk).
+ * kernels, the pages count as being on disk).  No file is opened for that: the planner
+ * would wait for the cell, without interrupts.
  *
  * A backend keeps a sample for a second, so that short statements rarely pay for it.
  *
@@ -16,13 +17,11 @@
  */
 #include "postgres.h"
 
-#include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "access/table.h"
 #include "storage/buf_internals.h"
-#include "storage/fd.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -33,7 +32,7 @@
 #include "cellar/planner.h"
 
 #define SAMPLED_PAGES		32	/* of a relation */
-#define SAMPLED_FILES		8	/* at most: opening a file asks the cell */
+#define SAMPLED_FILES		8	/* at most */
 #define SAMPLE_AGE_MAX_MS	1000
 #define SAMPLES_MAX			256 /* relations whose samples a backend keeps */
 
@@ -93,33 +92,19 @@ is_in_page_cache(int fd, BlockNumber block)
 
 /* Adds the sampled pages of a segment to *cached. */
 static void
-sample_segment(CellarFileId file, BlockNumber segment, BlockNumber pages, int sampled, CellarCachedPages *cached)
+sample_segment(Relation rel, BlockNumber segment, BlockNumber pages, int sampled, CellarCachedPages *cached)
 {
-	int			fd = -1;
-	bool		opened = false;
+	int			fd = CellarSegmentDescriptor(rel, segment);
 
 	for (int i = 0; i < sampled; i++)
 	{
 		BlockNumber block = (BlockNumber) ((2 * i + 1) * (uint64) pages / (2 * sampled));
 
-		if (is_in_buffers(file, segment * RELSEG_SIZE + block))
-		{
+		if (is_in_buffers(CellarRelationFile(rel), segment * RELSEG_SIZE + block))
 			cached->buffers++;
-			continue;
-		}
-		if (!opened)
-		{
-			char	   *path = CellarRelationPath(file);
-			char	   *name = segment == 0 ? path : psprintf("%s.%u", path, segment);
-
-			fd = OpenTransientFile(name, O_RDONLY | PG_BINARY);
-			opened = true;
-		}
-		if (fd >= 0 && is_in_page_cache(fd, block))
+		else if (fd >= 0 && is_in_page_cache(fd, block))
 			cached->kernel++;
 	}
-	if (fd >= 0)
-		CloseTransientFile(fd);
 }
 
 static CellarCachedPages
@@ -134,7 +119,7 @@ take_sample(Relation rel)
 	{
 		BlockNumber segment = (BlockNumber) ((uint64) i * segments / files);
 
-		sample_segment(CellarRelationFile(rel), segment, Min(RELSEG_SIZE, pages - segment * RELSEG_SIZE),
+		sample_segment(rel, segment, Min(RELSEG_SIZE, pages - segment * RELSEG_SIZE),
 					   SAMPLED_PAGES / files, &cached);
 	}
 	if (files > 0)

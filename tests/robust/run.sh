@@ -556,13 +556,14 @@ scenario_simulation() {
     check_matches "simulation: nothing is counted while it is off" "$off" "cell simulated physical IO bytes eligible for predicate offload=0"
 }
 
-# big_table: creates a table that is larger than the buffers of a connection, and writes its dirty buffers.
+# big_table: creates a table that is larger than the buffers of a connection, and writes its dirty buffers. For a table with an index, the
+# planner estimates which pages are in memory.
 big='SELECT count(*), sum(id), sum(length(note)) FROM big WHERE grp < 9'
 big_table() {
     part_cluster
     if [ -n "$(sql part postgres -c "SELECT to_regclass('big')")" ]; then return; fi
     sql part postgres -c "CREATE TABLE big TABLESPACE cell AS SELECT g AS id, g % 10 AS grp, repeat('b', 300) AS note FROM generate_series(1, 120000) g" \
-        -c "VACUUM (FREEZE, ANALYZE) big" -c "CHECKPOINT"
+        -c "CREATE INDEX ON big (id)" -c "VACUUM (FREEZE, ANALYZE) big" -c "CHECKPOINT"
     compress part big
 }
 # A query over many partitions searches the shared buffers once, sees every change before its snapshot, and uses few

@@ -24,8 +24,10 @@
 #include "pgstat.h"
 #include "rewrite/rewriteManip.h"
 #include "storage/bufmgr.h"
+#include "storage/fd.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
+#include "storage/smgr.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
@@ -95,6 +97,28 @@ CellarRelationPath(CellarFileId file)
 #else
 	return relpathperm(file, MAIN_FORKNUM);
 #endif
+}
+
+/* _MdfdVec of md.c, the same in all versions. */
+typedef struct CellarMdSegment
+{
+	File		file;
+	BlockNumber segment;
+} CellarMdSegment;
+
+/*
+ * Returns the kernel's descriptor of a segment of the main fork, or a negative number if this process has not
+ * opened the segment.  If the descriptor was closed because the process has too many files, 18 opens the file again, as
+ * RelationGetNumberOfBlocks does for the last segment.
+ */
+static inline int
+CellarSegmentDescriptor(Relation rel, BlockNumber segment)
+{
+	SMgrRelation smgr = RelationGetSmgr(rel);
+
+	if (segment >= (BlockNumber) smgr->md_num_open_segs[MAIN_FORKNUM])
+		return -1;
+	return FileGetRawDesc(((CellarMdSegment *) smgr->md_seg_fds[MAIN_FORKNUM])[segment].file);
 }
 
 /* 17 renamed the transaction manager's shared state. */
