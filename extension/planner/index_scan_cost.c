@@ -34,6 +34,7 @@
 #include "utils/spccache.h"
 
 #include "cellar/cell.h"
+#include "cellar/compat.h"
 #include "cellar/planner.h"
 
 /*
@@ -164,6 +165,9 @@ correction(const Correction *correct, Path *path)
 	Cost		row_cost;
 	double		rows;
 
+	/* The cost of a disabled path is no estimate. */
+	if (CellarDisabledCost(path) > 0)
+		return 0;
 	if (IsA(path, IndexPath))
 	{
 		row_cost = index_only ? INDEX_ONLY_ROW_COST : INDEX_ROW_COST;
@@ -182,7 +186,7 @@ correction(const Correction *correct, Path *path)
 	rows = selectivity * correct->rel->tuples;
 	pages = Max(path->total_cost - index_total - correct->row_cost * rows, 0);
 	/* The startup cost is that of descending the tree. */
-	index_pages = Max(index_total - index_path->path.startup_cost -
+	index_pages = Max(index_total - (index_path->path.startup_cost - CellarDisabledCost(&index_path->path)) -
 					  (cpu_index_tuple_cost + cpu_operator_cost) * tested_entries(index_path, rows), 0);
 
 	/* The planner has locked the index. */

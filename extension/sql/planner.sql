@@ -19,6 +19,12 @@ SET cellar.cached_fraction = 0;
 EXPLAIN (COSTS OFF) SELECT count(comment) FROM planned WHERE part IN (7, 107, 207, 307);
 SET cellar.cached_fraction = 1;
 EXPLAIN (COSTS OFF) SELECT count(comment) FROM planned WHERE part IN (7, 107, 207, 307);
+-- Index scans can be disabled.
+SET enable_indexscan = off;
+SET enable_bitmapscan = off;
+EXPLAIN (COSTS OFF) SELECT count(comment) FROM planned WHERE part IN (7, 107, 207, 307);
+RESET enable_indexscan;
+RESET enable_bitmapscan;
 RESET cellar.cached_fraction;
 EXPLAIN (COSTS OFF) SELECT count(comment) FROM planned WHERE part IN (7, 107, 207, 307);
 

@@ -403,6 +403,17 @@ CellarDisablePath(Path *path)
 #endif
 }
 
+/* Returns the cost that a setting like enable_indexscan = off has added to the costs of a path; 0 since 18. */
+static inline Cost
+CellarDisabledCost(const Path *path)
+{
+#if PG_VERSION_NUM >= 180000
+	return 0;
+#else
+	return path->startup_cost >= disable_cost ? disable_cost : 0;
+#endif
+}
+
 /* Returns how many nodes of a plan are disabled. */
 static inline int
 CellarPlanDisabledNodes(const Plan *plan)
