@@ -253,8 +253,18 @@ cellar_may_unnest(PlannedStmt *statement, ParamListInfo parameters)
 typedef struct IndexedTables
 {
 	const PlannedStmt *statement;
+	double		stored_fraction;	/* the least one of a table */
 	double		read_fraction;	/* the least stored fraction of a table's pages that are not in memory */
 } IndexedTables;
+
+/* Returns which part of a relation's pages is not in memory. */
+static double
+uncached_fraction(Relation relation)
+{
+	CellarCachedPages cached = cellar_cached_pages(relation);
+
+	return 1 - Min(cached.buffers + cached.kernel, 1);
+}
 
 static void
 add_indexed_table(Plan *plan, void *arg)
@@ -268,27 +278,23 @@ add_indexed_table(Plan *plan, void *arg)
 	relation = table_open(rt_fetch(((Scan *) plan)->scanrelid, tables->statement->rtable)->relid, NoLock);
 	if (cellar_relation_unsuitable(relation) == NULL)
 	{
-		CellarCachedPages cached = cellar_cached_pages(relation);
+		double		stored = cellar_stored_fraction(relation);
 
-		tables->read_fraction = Min(tables->read_fraction, cellar_stored_fraction(relation) *
-									(1 - Min(cached.buffers + cached.kernel, 1)));
+		tables->stored_fraction = Min(tables->stored_fraction, stored);
+		tables->read_fraction = Min(tables->read_fraction, stored * uncached_fraction(relation));
 	}
 	table_close(relation, NoLock);
 }
 
-/*
- * Returns at which fraction of the cost of a statement it is executed without its
- * correlated subqueries.
- */
-static double
-cost_fraction(const PlannedStmt *statement)
+static IndexedTables
+indexed_tables(const PlannedStmt *statement)
 {
-	IndexedTables tables = {.statement = statement,.read_fraction = 1};
+	IndexedTables tables = {.statement = statement,.stored_fraction = 1,.read_fraction = 1};
 	ListCell   *lc;
 
 	foreach(lc, statement->subplans)
 		cellar_visit_plan(lfirst(lc), add_indexed_table, &tables);
-	return 1 - (1 - UNNESTED_COST_FRACTION) * tables.read_fraction;
+	return tables;
 }
 
 /* The executions of a correlated subquery, and the cost of reads from memory that its estimate contains as reads from disk. */
@@ -323,6 +329,7 @@ add_index_reads(Plan *plan, void *arg)
 	double		index_pages;
 	double		repeated;
 	double		random_page;
+	bool		corrected;
 
 	if (!IsA(plan, IndexScan) && !IsA(plan, IndexOnlyScan))
 		return;
@@ -336,9 +343,11 @@ add_index_reads(Plan *plan, void *arg)
 	index_pages = RelationGetNumberOfBlocks(index);
 	if (pages + index_pages <= effective_cache_size)
 	{
-		repeated = reads->calls - pages_fetched(reads->calls, index_pages);
+		/* The estimate contains no reads of pages in memory, if index_scan_cost.c has corrected it. */
+		corrected = cellar_relation_unsuitable(relation) == NULL;
+		repeated = (reads->calls - pages_fetched(reads->calls, index_pages)) * (corrected ? uncached_fraction(index) : 1);
 		if (pages > 0)
-			repeated += reads->calls - pages_fetched(reads->calls, pages);
+			repeated += (reads->calls - pages_fetched(reads->calls, pages)) * (corrected ? uncached_fraction(relation) : 1);
 		get_tablespace_page_costs(relation->rd_rel->reltablespace, &random_page, NULL);
 		reads->cost += random_page * repeated;
 	}
@@ -397,15 +406,15 @@ bool
 cellar_is_unnested_cheaper(PlannedStmt *statement, PlannedStmt *unnested)
 {
 	Cost		cost;
-	double		fraction;
+	IndexedTables tables;
 
 	if (cellar_cost_factor == 0)
 		return true;
 	if (CellarPlanDisabledNodes(unnested->planTree) > CellarPlanDisabledNodes(statement->planTree))
 		return false;
 	cost = cost_with_subqueries(statement);
-	fraction = cost_fraction(statement);
-	if (fraction <= UNNESTED_COST_FRACTION && unnested->planTree->total_cost >= cost - repeated_reads_cost(statement))
+	tables = indexed_tables(statement);
+	if (tables.stored_fraction >= 1 && unnested->planTree->total_cost >= cost - repeated_reads_cost(statement))
 		return false;
-	return unnested->planTree->total_cost < cost * fraction;
+	return unnested->planTree->total_cost < cost * (1 - (1 - UNNESTED_COST_FRACTION) * tables.read_fraction);
 }
