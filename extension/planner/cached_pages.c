@@ -34,7 +34,7 @@
 #define SAMPLED_PAGES		32	/* of a relation */
 #define SAMPLED_FILES		8	/* at most */
 #define SAMPLE_AGE_MAX_MS	1000
-#define SAMPLES_MAX			256 /* relations whose samples a backend keeps */
+#define SAMPLES_MAX			8192	/* relations whose samples a backend keeps: more than most statements read */
 
 /* The number of cachestat(2) is the same on all architectures. */
 #define CACHESTAT_NUMBER	451
