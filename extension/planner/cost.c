@@ -73,12 +73,14 @@
 
 #define CLUSTERED_CORRELATION	0.9
 
-/* As get_parallel_divisor, which is not exported. */
-static double
-parallel_divisor(int workers)
+/* As get_parallel_divisor, which is not exported; 1 without workers. */
+double
+cellar_parallel_divisor(int workers)
 {
 	double		divisor = workers;
 
+	if (workers == 0)
+		return 1;
 	if (parallel_leader_participation)
 	{
 		double		leader = 1.0 - 0.3 * workers;
@@ -275,7 +277,7 @@ cellar_cost_scan(PlannerInfo *root, Path *path, const CellarScanSpec *scan)
 {
 	RelOptInfo *rel = scan->rel;
 	const CellarTopN *top = scan->top;
-	double		divisor = scan->parallel_workers > 0 ? parallel_divisor(scan->parallel_workers) : 1;
+	double		divisor = cellar_parallel_divisor(scan->parallel_workers);
 	double		seq_page;
 	double		rows_returned;
 	QualCost	storage_cost;

@@ -164,6 +164,7 @@ correction(const Correction *correct, Path *path)
 	bool		index_only = path->pathtype == T_IndexOnlyScan;
 	Cost		row_cost;
 	double		rows;
+	double		divisor = cellar_parallel_divisor(path->parallel_workers);
 
 	/* The cost of a disabled path is no estimate. */
 	if (CellarDisabledCost(path) > 0)
@@ -184,7 +185,8 @@ correction(const Correction *correct, Path *path)
 	else
 		return 0;
 	rows = selectivity * correct->rel->tuples;
-	pages = Max(path->total_cost - index_total - correct->row_cost * rows, 0);
+	/* Parallel processes share the rows; PostgreSQL's estimate lets each of them pay for all pages. */
+	pages = Max(path->total_cost - index_total - correct->row_cost * rows / divisor, 0);
 	/* The startup cost is that of descending the tree. */
 	index_pages = Max(index_total - (index_path->path.startup_cost - CellarDisabledCost(&index_path->path)) -
 					  (cpu_index_tuple_cost + cpu_operator_cost) * tested_entries(index_path, rows), 0);
@@ -198,9 +200,9 @@ correction(const Correction *correct, Path *path)
 	}
 	costs.unit_factor = 1;
 	return corrected_cost(&correct->table, pages, Min(rows, pages / Max(correct->table.seq_page, 0.01)),
-						  index_only ? 0 : row_cost * rows) - pages +
+						  index_only ? 0 : row_cost * rows / divisor) - pages +
 		corrected_cost(&costs, index_pages, index_pages / Max(costs.random_page, 0.01),
-					   index_only ? row_cost * tested_entries(index_path, rows) : 0) - index_pages;
+					   index_only ? row_cost * tested_entries(index_path, rows) / divisor : 0) - index_pages;
 }
 
 static void

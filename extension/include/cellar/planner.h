@@ -378,6 +378,7 @@ extern void cellar_add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, Relation 
 
 /* cost.c */
 
+extern double cellar_parallel_divisor(int workers);
 extern int	cellar_workers_max(void);
 extern int	cellar_scan_threads(const PlannerInfo *root, RelOptInfo *rel);
 extern int	cellar_index_threads(const CellarScanSpec *scan);
