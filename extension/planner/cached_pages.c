@@ -36,8 +36,12 @@
 #define SAMPLE_AGE_MAX_MS	1000
 #define SAMPLES_MAX			8192	/* relations whose samples a backend keeps: more than most statements read */
 
-/* The number of cachestat(2) is the same on all architectures. */
+/* Headers of kernels before 6.5 have no number. */
+#ifdef __NR_cachestat
+#define CACHESTAT_NUMBER	__NR_cachestat
+#else
 #define CACHESTAT_NUMBER	451
+#endif
 
 /* The kernel's cachestat_range and cachestat. */
 typedef struct CachestatRange
