@@ -12,7 +12,7 @@ use super::placement::{
     FileKey, FilePlacement, Leftover, Moving, Phase, Placement, PlacementRecord, State, file_number,
 };
 use super::runs::{REGION, Runs, bytes_of};
-use crate::disk::DiskFile;
+use crate::disk::{DiskFile, Stream};
 use parking_lot::Mutex;
 use std::io;
 use std::ops::Range;
@@ -67,9 +67,11 @@ impl Placement {
             // Another part than those of other moves would be a file whose removal was not durable before a crash.
             let is_held = state.runs.containers().contains(&step.target)
                 || state.moving.iter().any(|moving| moving.target == step.target);
-            if !is_held {
-                let number = file_number(step.key.ino, step.key.stripe, step.target);
-                self.container(step.target).remove(number, step.key.stream)?;
+            let number = file_number(step.key.ino, step.key.stripe, step.target);
+            match is_held {
+                false => self.container(step.target).remove(number, step.key.stream)?,
+                // A punch there was perhaps not durable before a crash, and the old place may be shorter than what it left.
+                true => self.punch(number, step.key.stream, step.target, &step.regions)?,
             }
             let phase = Mutex::new(Phase::Copying);
             state.moving.push(Moving { regions: step.regions.clone(), target: step.target, phase });
@@ -199,8 +201,13 @@ impl Placement {
             file.note_removal(state, left.container);
             return disk.remove(number, key.stream);
         }
-        let Some(part) = disk.open(number, key.stream, false)? else { return Ok(()) };
-        let range = bytes_of(&left.regions);
+        self.punch(number, key.stream, left.container, &left.regions)
+    }
+
+    /// Frees regions of a file on a container.
+    fn punch(&self, number: u64, stream: Stream, container: u16, regions: &Range<u32>) -> io::Result<()> {
+        let Some(part) = self.container(container).open(number, stream, false)? else { return Ok(()) };
+        let range = bytes_of(regions);
         let end = range.end.min(part.len()?);
         if range.start < end { part.punch(range.start, end - range.start) } else { Ok(()) }
     }
@@ -259,4 +266,42 @@ fn copy_piece(old: &dyn DiskFile, new: &dyn DiskFile, start: u64, buffer: &mut [
         }
     }
     Ok(copied)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{DirectoryDisk, Disk, FileStore};
+
+    #[test]
+    fn a_move_shows_nothing_that_a_crash_left_at_the_new_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = |number: u16| -> Arc<dyn FileStore> {
+            let disk: Arc<dyn Disk> = Arc::new(DirectoryDisk::new(folder.path().join(number.to_string())).unwrap());
+            Arc::new(disk)
+        };
+        let placement = Placement::new((0..2).map(disk).collect());
+        let key = FileKey { ino: 16, stripe: 0, stream: Stream::Data };
+        let mut runs = Runs::all_on(0);
+        runs.assign(&(1..2), 1);
+        placement.restore(&[], [(key, PlacementRecord { runs, leftovers: Vec::new() })]);
+        let part = |container: u16| {
+            let number = file_number(key.ino, key.stripe, container);
+            placement.container(container).open(number, key.stream, true).unwrap().unwrap()
+        };
+        part(0).write_at(&[1; 4096], 0).unwrap();
+        // Region 0 was there, and the punch that freed it was not durable before a crash.
+        part(1).write_at(&vec![2; 2 * REGION as usize], 0).unwrap();
+        let file = placement.stripe(0).open(key.ino, key.stream, false).unwrap().unwrap();
+        let read = || {
+            let mut bytes = vec![0; 2 * REGION as usize];
+            assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
+            bytes
+        };
+        let before = read();
+        let step = Move { key, regions: 0..1, target: 1 };
+        assert!(placement.begin(&step) && placement.copy(&step, &mut |_| true).unwrap() && placement.prepare(&step));
+        placement.finish(key).unwrap();
+        assert!(read() == before, "a move changed the content");
+    }
 }
