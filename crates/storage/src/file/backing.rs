@@ -244,10 +244,11 @@ impl Backing {
     /// Makes every change before the call durable. Syncs of one file must not overlap: the second call would see the
     /// flags cleared and return before the first one has finished.
     pub fn sync(&self) -> Result<()> {
-        if self.unsynced.swap(false, Ordering::AcqRel) {
-            let synced = self.existing().and_then(|file| match file {
-                Some(file) => file.sync().context(|| self.describe("sync")),
-                None => Ok(()),
+        if self.unsynced.load(Ordering::Acquire) {
+            let synced = self.existing().and_then(|file| {
+                // Only now: with the flag cleared and the file not in use, `close` could drop it and what it notes of unsynced parts.
+                self.unsynced.store(false, Ordering::Release);
+                file.map_or(Ok(()), |file| file.sync().context(|| self.describe("sync")))
             });
             if synced.is_err() {
                 self.sync_failed.store(true, Ordering::Release);
@@ -265,18 +266,18 @@ impl Backing {
     }
 
     /// Closes the descriptor unless there are unsynced changes: Linux may not report a write-back error to a descriptor
-    /// opened later. Returns whether the descriptor was open.
+    /// opened later. A descriptor in use is not closed either: a write sets the flag of unsynced changes at its end. Returns whether
+    /// the descriptor was closed.
     pub fn close(&self) -> bool {
-        if self.unsynced.load(Ordering::Acquire) {
-            return false;
-        }
         let mut handle = self.handle.lock();
-        let is_open = matches!(*handle, Handle::Open(_));
-        if is_open {
+        // Requests that begin now wait for the handle. The flag is read last: a request sets it before it lets go of the file.
+        let is_idle = matches!(&*handle, Handle::Open(file) if Arc::strong_count(file) == 1)
+            && !self.unsynced.load(Ordering::Acquire);
+        if is_idle {
             *handle = Handle::Closed;
             OPEN_HANDLES.fetch_sub(1, Ordering::Relaxed);
         }
-        is_open
+        is_idle
     }
 
     pub fn remove(&self) -> Result<()> {
@@ -330,5 +331,21 @@ mod tests {
         assert_eq!(backing.length().unwrap(), 0);
         backing.sync().unwrap();
         assert!(disk.backing_files().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_descriptor_in_use_is_not_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
+        let backing = Backing::new(16, Stream::Data, Arc::new(disk));
+        backing.write(b"content", 0).unwrap();
+        assert!(!backing.close(), "a write is not synced");
+        backing.sync().unwrap();
+        // A write that has not ended yet.
+        let file = backing.created().unwrap();
+        assert!(!backing.close(), "a request uses the file");
+        drop(file);
+        assert!(backing.close());
+        assert!(!backing.close(), "the file is closed");
     }
 }
