@@ -143,7 +143,7 @@ join_keys() {
 # Aggregates above inner joins: the cell returns groups in place of rows, from raw and compressed tables. A lookup table that is larger
 # than estimated and too large for the cell leaves the join to PostgreSQL.
 lookup_joins() {
-    local settings="SET cellar.min_scan_size = 0; SET max_parallel_workers_per_gather = 0; SET cellar.lookup_joins = on" mode answers plan returned rows
+    local settings="SET cellar.min_scan_size = 0; SET cellar.cached_fraction = 0; SET max_parallel_workers_per_gather = 0; SET cellar.lookup_joins = on" mode answers plan returned rows
     local query="SELECT s_nationkey, p_brand, count(*), sum(l_extendedprice), max(o_orderdate) FROM lineitem, supplier, part, orders
         WHERE l_suppkey = s_suppkey AND l_partkey = p_partkey AND l_orderkey = o_orderkey AND o_orderdate < '1994-01-01' GROUP BY 1, 2"
     returned=$(sql whole postgres -c "$settings" -c "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON) SELECT p_brand, count(*) FROM lineitem JOIN part ON l_partkey = p_partkey GROUP BY 1" |
@@ -187,7 +187,7 @@ lookup_joins() {
 # Several threads of the cell share a scan of a serial plan. Parallel workers do not execute a scan that several threads share: each worker
 # would start it.
 scan_threads() {
-    local settings="SET cellar.min_scan_size = 0; SET cellar.lookup_joins = off; SET max_parallel_workers_per_gather = 4; SET parallel_leader_participation = off"
+    local settings="SET cellar.min_scan_size = 0; SET cellar.cached_fraction = 0; SET cellar.lookup_joins = off; SET max_parallel_workers_per_gather = 4; SET parallel_leader_participation = off"
     local scan="SELECT l_comment FROM lineitem WHERE l_orderkey % 1000 = 0 AND l_quantity < 3"
     local join="SELECT count(*), sum(q) FROM partsupp JOIN (SELECT l_partkey, sum(l_quantity) q FROM lineitem GROUP BY 1) s ON ps_partkey = l_partkey"
     # Many groups with few and with many distinct values, and few groups.

@@ -270,7 +270,7 @@ impl Backing {
     /// the descriptor was closed.
     pub fn close(&self) -> bool {
         let mut handle = self.handle.lock();
-        // Requests that begin now wait for the handle. The flag is read last: a request sets it before it lets go of the file.
+        // Requests that begin now wait for the handle. The flag is read last: a request sets it before it drops the file.
         let is_idle = matches!(&*handle, Handle::Open(file) if Arc::strong_count(file) == 1)
             && !self.unsynced.load(Ordering::Acquire);
         if is_idle {
